@@ -1,0 +1,43 @@
+"""What the reader looks at and plays with: figures, kernel-less explorers, live labs. Needs no torch to import.
+
+Everything is looked up on first use, so `import lumen.explore` costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_HOME = {
+    "Roofline": "roofline",
+    "KVStepper": "kv_stepper",
+    "CacheSize": "cache_size",
+    "Quiz": "quiz",
+    "JSWidget": "widget",
+    "figure": "theme",
+    "setup_plotly": "theme",
+    "label_line": "theme",
+    "palette": "theme",
+    "markdown": "show",
+    "table": "show",
+    "callout": "show",
+    "reveal": "reveal",
+    "predicted_vs_measured": "reveal",
+    "generate_lab": "live",
+    "cache_reads_lab": "live",
+}
+_MODULES = {"cache_size", "kv_stepper", "live", "quiz", "roofline", "show", "theme", "widget"}
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *_MODULES})

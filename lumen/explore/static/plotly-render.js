@@ -1,0 +1,95 @@
+// Draws the plotly figures whose JSON is stored in the page. A classic script, so that it also works from file://.
+// Each figure is drawn when it comes near the screen, follows the page's light or dark theme, and is laid out again
+// when the column gets narrow: the title is wrapped to the width at hand and fonts shrink to no less than 12 px.
+(function () {
+  "use strict";
+  const MIME = "application/vnd.plotly.v1+json";
+  const NARROW = 520; // px of column width
+  const TWINS = {
+    // dark-on-white colours of lumen/explore/theme.py and their brighter twins for a dark page
+    "#0072b2": "#5ab4ee", "#bf4e00": "#f58a4b", "#007f5c": "#2fc49b",
+    "#a14b86": "#e394c8", "#866500": "#d9ad33", "#69727d": "#a6b0bb",
+  };
+  const root = document.documentElement;
+  const isDark = () => root.dataset.theme === "dark";
+  const ink = () => (isDark() ? "#ced6dd" : "#222832");
+
+  function wrapped(text, size, width) {
+    const pen = wrapped.pen || (wrapped.pen = document.createElement("canvas").getContext("2d"));
+    pen.font = size + "px system-ui, sans-serif";
+    const lines = [];
+    for (const word of text.replace(/<br>/g, " ").split(" ")) {
+      const longer = lines.length ? lines[lines.length - 1] + " " + word : word;
+      if (lines.length && pen.measureText(longer.replace(/<[^>]*>/g, "")).width <= width) lines[lines.length - 1] = longer;
+      else lines.push(word);
+    }
+    return lines;
+  }
+
+  // The figure as it should look in a box this wide, under the theme of the moment.
+  function prepared(box) {
+    let text = box.querySelector('script[type="' + MIME + '"]').textContent;
+    if (isDark()) text = text.replace(/#[0-9a-f]{6}/gi, (c) => TWINS[c.toLowerCase()] || c);
+    const fig = JSON.parse(text);
+    const layout = fig.layout;
+    const width = box.clientWidth;
+    const narrow = width < NARROW;
+    layout.autosize = true;
+    layout.uirevision = "keep"; // a change of theme keeps what the reader zoomed or switched off
+    layout.font = Object.assign({}, layout.font, { color: ink(), size: narrow ? 12 : 13 });
+    layout.hoverlabel = Object.assign(
+      { bgcolor: isDark() ? "#2a3038" : "#ffffff", bordercolor: "#8a939c" }, layout.hoverlabel);
+    layout.hoverlabel.font = { color: ink(), size: 13 };
+    if (layout.title && layout.title.text) {
+      const size = narrow ? 14 : 16;
+      const lines = wrapped(layout.title.text, size, width - 24);
+      layout.title.text = lines.join("<br>");
+      layout.title.font = Object.assign({}, layout.title.font, { size: size });
+      layout.margin = Object.assign({}, layout.margin, { t: 24 + Math.ceil(1.3 * size) * lines.length });
+    }
+    if (narrow) {
+      layout.margin = Object.assign({}, layout.margin, { l: 44, r: 10 });
+      layout.dragmode = false; // a finger that scrolls the page must not draw a zoom box
+      for (const a of layout.annotations || []) if (a.font) a.font.size = 12;
+    }
+    fig.config = Object.assign({}, fig.config, { displayModeBar: false, responsive: false, showSendToCloud: false });
+    return fig;
+  }
+
+  function draw(box) {
+    let gd = box.querySelector(".plotly-graph-div");
+    const first = !gd;
+    if (first) {
+      gd = document.createElement("div");
+      gd.className = "plotly-graph-div";
+      box.append(gd);
+    }
+    const fig = prepared(box);
+    box.drawnWidth = box.clientWidth;
+    const done = first
+      ? Plotly.newPlot(gd, fig.data, fig.layout, fig.config).then(() => fig.frames && Plotly.addFrames(gd, fig.frames))
+      : Plotly.react(gd, fig.data, fig.layout, fig.config);
+    return done.then(() => { gd.dataset.ready = "1"; });
+  }
+
+  function start() {
+    const boxes = Array.from(document.querySelectorAll(".plotly-json"));
+    const drawn = () => boxes.filter((box) => box.querySelector(".plotly-graph-div[data-ready]"));
+    const near = new IntersectionObserver((entries) => {
+      for (const e of entries) if (e.isIntersecting) { near.unobserve(e.target); draw(e.target).then(() => size.observe(e.target)); }
+    }, { rootMargin: "400px" });
+    const size = new ResizeObserver((entries) => {
+      for (const e of entries) if (e.target.clientWidth && e.target.clientWidth !== e.target.drawnWidth) draw(e.target);
+    });
+    boxes.forEach((box) => near.observe(box));
+    let theme = root.dataset.theme;
+    new MutationObserver(() => {
+      if (theme !== root.dataset.theme) { theme = root.dataset.theme; drawn().forEach(draw); }
+    }).observe(root, { attributes: true, attributeFilter: ["data-theme"] });
+    window.addEventListener("beforeprint", () => {
+      boxes.filter((box) => !box.querySelector(".plotly-graph-div")).forEach(draw);
+    });
+  }
+  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start);
+  else start();
+})();
