@@ -1,0 +1,128 @@
+"""FLOPs of a decoder, exact for its matmuls, and the textbook approximations beside them.
+
+A multiply-add is two FLOPs. Norms, rotations, softmax and activation functions are left out: they are a few
+FLOPs per value against hundreds in the matmuls, and they cost time by the bytes they move, which `predict`
+counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from lumen.cost.shapes import matmuls
+
+if TYPE_CHECKING:
+    from lumen.models.config import ModelConfig
+
+
+@dataclass(frozen=True)
+class Flops:
+    """FLOPs by part. `attention` is q·k and p·v, the only part that grows with the context."""
+
+    projections: float
+    attention: float
+    mlp: float
+    head: float
+
+    @property
+    def linear(self) -> float:
+        """FLOPs of the layers' weight matrices, head left out."""
+        return self.projections + self.mlp
+
+    @property
+    def total(self) -> float:
+        return self.projections + self.attention + self.mlp + self.head
+
+
+def _flops(config: ModelConfig, rows: float, pairs: float, head_rows: float) -> Flops:
+    """`rows` through the layers, `pairs` of (query, key) a head, `head_rows` through the head."""
+    table = matmuls(config)
+    per_row = {
+        part: sum(2 * m.weights for m in table if m.part == part) for part in ("projections", "mlp", "head")
+    }
+    attention = 4 * config.num_heads * config.head_dim * config.num_layers * pairs
+    return Flops(per_row["projections"] * rows, attention, per_row["mlp"] * rows, per_row["head"] * head_rows)
+
+
+def flops_per_token(config: ModelConfig, context: int = 0) -> Flops:
+    """FLOPs of one token that attends to `context` keys, itself included; 0 leaves attention out. [FLOP]
+
+    Per layer: 2 x weights, and 4·H·D·n for attention (q·k and p·v, a multiply-add each, over n keys). Query
+    heads count, not KV heads: sharing keys saves bytes, not arithmetic.
+    """
+    seen = context if config.window is None else min(context, config.window)
+    return _flops(config, 1, seen, 1)
+
+
+def causal_pairs(prompt: int, cached: int = 0, window: int | None = None) -> int:
+    """(query, key) pairs of a causal prefill: Σ over positions of the keys each one sees. Exact.
+
+    With `cached` keys before the prompt and no window: P·cached + P(P+1)/2.
+    """
+    first, last = cached + 1, cached + prompt  # keys seen by the first and by the last new token
+    if window is None or last <= window:
+        return prompt * (first + last) // 2
+    growing = max(0, window - cached)  # tokens that still see everything before them
+    return growing * (first + cached + growing) // 2 + (prompt - growing) * window
+
+
+def prefill_flops(
+    config: ModelConfig,
+    prompt: int,
+    batch: int = 1,
+    *,
+    cached: int = 0,
+    head_rows: Literal["last", "all"] = "last",
+    causal: bool = True,
+) -> Flops:
+    """FLOPs of `batch` prompts of `prompt` new tokens behind `cached` tokens. [FLOP]
+
+    `causal=True` counts the pairs that are visible. `causal=False` counts the whole rectangle P x (cached +
+    P), which an attention that computes and then masks performs and which torch's FLOP counter reports.
+    `head_rows="last"` puts one row a sequence through the head, as generation needs; "all" puts every row,
+    as perplexity needs.
+    """
+    if prompt < 1 or batch < 1 or cached < 0:
+        raise ValueError(
+            f"A prefill needs a prompt and a batch of at least 1, got prompt={prompt}, batch={batch}."
+        )
+    pairs = causal_pairs(prompt, cached, config.window) if causal else prompt * (cached + prompt)
+    return _flops(config, batch * prompt, batch * pairs, batch if head_rows == "last" else batch * prompt)
+
+
+def step_flops(config: ModelConfig, batch: int, context: int) -> Flops:
+    """FLOPs of one decode step: `batch` sequences, one new token each, that sees `context` keys, itself included. [FLOP]"""
+    seen = context if config.window is None else min(context, config.window)
+    return _flops(config, batch, batch * seen, batch)
+
+
+def crossover_context(config: ModelConfig) -> float:
+    """The context at which attention costs as many FLOPs as the layers' weight matrices. [tokens]
+
+    2·(weights of a layer) / (4·H·D). 6d for multi-head attention with a GELU MLP of 4d; 26,624 for
+    Llama-3-8B. For a token with that many keys; a causal prefill, whose tokens see half of it on average,
+    crosses at twice this length.
+    """
+    linear = flops_per_token(config).linear / config.num_layers
+    return linear / (4 * config.num_heads * config.head_dim)
+
+
+def approx_token_flops(num_parameters: float) -> float:
+    """2N: FLOPs of a token by the rule of thumb, one multiply-add a parameter. [FLOP]"""
+    return 2 * num_parameters
+
+
+def approx_prefill_flops(num_parameters: float, prompt: int) -> float:
+    """2NP: FLOPs of a prompt by the rule of thumb; leaves attention's square out. [FLOP]"""
+    return 2 * num_parameters * prompt
+
+
+def approx_layer_flops(width: int, context: int) -> int:
+    """24d² + 4nd: one layer, one token, multi-head attention and a two-matrix MLP of 4d (8d² + 16d² + 4nd). [FLOP]"""
+    return 24 * width**2 + 4 * context * width
+
+
+def active_share(active: float, total: float) -> float:
+    """Share of a mixture-of-experts model that one token uses: FLOPs follow `active`, memory follows `total`."""
+    return active / total

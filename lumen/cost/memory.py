@@ -1,0 +1,108 @@
+"""What the KV cache costs, and how many users a memory holds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lumen.cost.formats import bytes_per_value
+from lumen.cost.shapes import weight_bytes, weight_storage
+
+if TYPE_CHECKING:
+    from lumen.models.config import ModelConfig
+
+
+def kv_bytes_per_token(config: ModelConfig, dtype: object = "fp16") -> float:
+    """κ, the cache of one token: 2 (K and V) x layers x KV heads x head width x bytes per value. [B]
+
+    >>> from lumen.models.config import CONFIGS
+    >>> kv_bytes_per_token(CONFIGS["llama-2-7b"]) / 2**10  # KiB
+    512.0
+    """
+    return 2 * config.num_layers * config.num_kv_heads * config.head_dim * bytes_per_value(dtype)
+
+
+def kv_bytes(config: ModelConfig, tokens: int, batch: int = 1, dtype: object = "fp16") -> float:
+    """The cache of `batch` sequences of `tokens` tokens: κ·T·B; a window bounds T. [B]"""
+    kept = tokens if config.window is None else min(tokens, config.window)
+    return kv_bytes_per_token(config, dtype) * kept * batch
+
+
+def mla_bytes_per_token(layers: int, latent: int, rope: int, dtype: object = "bf16") -> float:
+    """κ of multi-head latent attention: one latent and one rotary key a layer, (latent + rope)·L·b. [B]
+
+    Source: DeepSeek-AI 2024, DeepSeek-V2, section 2.1.
+    """
+    return (latent + rope) * layers * bytes_per_value(dtype)
+
+
+def mla_ratio(latent: int, num_heads: int, head_dim: int, rope: int = 0) -> float:
+    """MLA's cache as a share of the cache of full multi-head attention: (latent + rope) / (2·H·D)."""
+    return (latent + rope) / (2 * num_heads * head_dim)
+
+
+def kv_saving(num_heads: int, num_kv_heads: int) -> float:
+    """How many times smaller grouped heads make the cache: H / H_kv (MQA: H)."""
+    if num_kv_heads < 1 or num_heads % num_kv_heads:
+        raise ValueError(f"{num_heads} query heads cannot share {num_kv_heads} key/value heads evenly.")
+    return num_heads / num_kv_heads
+
+
+def cache_saving(new_tokens: int, prompt: int = 0) -> float:
+    """How many times fewer rows a generation computes with a cache than without.
+
+    Without: every step recomputes all that went before, Σ (P + i) = L·P + L(L+1)/2 rows. With: each row
+    once, P + L. Rows of the linear layers; attention itself saves more.
+    """
+    if new_tokens < 1:
+        raise ValueError(f"At least one token must be generated, got {new_tokens}.")
+    without = new_tokens * prompt + new_tokens * (new_tokens + 1) / 2
+    return without / (prompt + new_tokens)
+
+
+def receptive_field(layers: int, window: int) -> int:
+    """How far back a stack of windowed layers can see at most: layers x window. [tokens]"""
+    return layers * window
+
+
+def wasted_share(used: float, reserved: float) -> float:
+    """Share of reserved cache memory that holds no token: 1 - used / reserved."""
+    if not 0 <= used <= reserved or reserved == 0:
+        raise ValueError(f"Used memory lies between 0 and what is reserved, got {used} of {reserved}.")
+    return 1 - used / reserved
+
+
+def overtaking_batch(
+    config: ModelConfig,
+    context: int,
+    weight_dtype: object = "bf16",
+    kv_dtype: object = "fp16",
+    *,
+    read: bool = False,
+) -> float:
+    """The batch at which the cache is as large as the weights: W / (T·κ). [sequences]
+
+    W is what the weights occupy; with `read=True` what a decode step reads of them, so that the answer is
+    the batch from which the step spends most of its bytes on the cache.
+    """
+    weights = weight_bytes(config, weight_dtype) if read else weight_storage(config, weight_dtype)
+    return weights / kv_bytes(config, context, dtype=kv_dtype)
+
+
+def max_users(
+    memory: float,
+    config: ModelConfig,
+    context: int,
+    weight_dtype: object = "bf16",
+    kv_dtype: object = "fp16",
+    reserve: float = 0.0,
+) -> int:
+    """How many sequences of `context` tokens fit beside the weights in `memory` bytes; 0 when the weights alone do not.
+
+    floor((memory·(1 - reserve) - W) / (κ·T)). `reserve` is the share kept for activations and the allocator.
+    """
+    if not 0 <= reserve < 1:
+        raise ValueError(
+            f"reserve is a share of the memory, from 0 up to but not including 1; got {reserve}."
+        )
+    room = memory * (1 - reserve) - weight_storage(config, weight_dtype)
+    return max(0, int(room // kv_bytes(config, context, dtype=kv_dtype)))

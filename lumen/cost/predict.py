@@ -1,0 +1,198 @@
+"""How long a prefill and a decode step take, from the model's shape and the chip's rates.
+
+A matrix takes the longer of reading its weights and multiplying by them. A step is the sum of its matrices,
+its attention, its other operators, and a fixed time an operator. On a datasheet chip the rates are peaks,
+everything but matrices and attention is fused away and overhead is nothing: the prediction is a bound that
+no program beats. On a measured chip the rates are those that such operators reached alone, so the
+prediction is a forecast. Nothing is fitted to the model that is being predicted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from lumen.cost.flops import causal_pairs
+from lumen.cost.formats import bytes_per_value, dtype_name
+from lumen.cost.memory import kv_bytes, kv_bytes_per_token, max_users
+from lumen.cost.shapes import matmuls
+from lumen.hardware import Chip, at
+
+if TYPE_CHECKING:
+    from lumen.models.config import ModelConfig
+
+CacheKind = Literal["static", "dynamic"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Seconds of one part of a step: what its bytes take, what its FLOPs take, and the longer of the two."""
+
+    memory: float = 0.0
+    compute: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        return max(self.memory, self.compute)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A predicted time in seconds, with its parts ("projections", "mlp", "head", "attention", "cache", "elementwise",
+    "overhead"; they may overlap on a GPU) and what it is bound by: "memory", "compute" or "overhead"."""
+
+    seconds: float
+    parts: dict[str, float]
+    bound_by: str
+
+
+def operators(config: ModelConfig) -> int:
+    """Operators that do work in one eager forward (views left out).
+
+    A layer: four matrices, attention, two cache writes, two norms, two additions, five of RoPE, and the
+    activation function (with a product in SwiGLU). Around the layers about twenty: look-ups, the mask,
+    checks, norm and head.
+    """
+    rope = 5 if config.positions == "rope" else 0
+    activation = 2 if config.mlp == "swiglu" else 1
+    return config.num_layers * (11 + rope + activation) + 20
+
+
+def elementwise_bytes(config: ModelConfig, rows: int, dtype: object = "bf16") -> float:
+    """Bytes that eager norms, additions, RoPE, activation functions and reshapes read and write. [B]
+
+    Values a row and layer: two norms 4d, two additions 6d; RoPE on queries and keys: negate 1, concatenate
+    2, two products 4, a sum 3; activation function 2F, product with gate 3F; attention's output copied once
+    into rows, 2·H·D.
+    """
+    queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    rope = 10 * (queries + keys) if config.positions == "rope" else 0
+    activation = (5 if config.mlp == "swiglu" else 2) * config.intermediate_size
+    layer = 10 * config.hidden_size + rope + activation + 2 * queries
+    return rows * config.num_layers * layer * bytes_per_value(dtype)
+
+
+def predict_prefill(
+    config: ModelConfig,
+    chip: Chip,
+    prompt: int,
+    batch: int = 1,
+    dtype: object = "bf16",
+    *,
+    weight_dtype: object = None,
+    kv_dtype: object = None,
+    overhead_operators: int | None = None,
+) -> Prediction:
+    """Seconds until `batch` prompts of `prompt` tokens are in the cache and one row each has been through the head.
+
+    `dtype` is what the chip computes in, `weight_dtype` and `kv_dtype` what is stored; they default to
+    `dtype`. `overhead_operators` replaces the count of an eager forward, for compiled or fused programs.
+    """
+    if prompt < 1 or batch < 1:
+        raise ValueError(
+            f"A prefill needs a prompt and a batch of at least 1, got prompt={prompt}, batch={batch}."
+        )
+    kv = dtype if kv_dtype is None else kv_dtype
+    parts = _matrices(config, chip, batch * prompt, batch, dtype, weight_dtype)
+    pairs = causal_pairs(prompt, window=config.window) * batch
+    flops = 4 * config.num_heads * config.head_dim * config.num_layers * pairs
+    curves = chip.achieved.get(dtype_name(dtype))
+    rate = at(curves.attention, prompt) if curves else chip.peak(dtype)
+    parts["attention"] = Part(compute=flops / rate)
+    parts["cache"] = Part(memory=kv_bytes(config, prompt, batch, kv) / chip.bandwidth)
+    return _sum(config, chip, parts, batch * prompt, dtype, overhead_operators)
+
+
+def predict_decode(
+    config: ModelConfig,
+    chip: Chip,
+    context: int,
+    batch: int = 1,
+    dtype: object = "bf16",
+    *,
+    weight_dtype: object = None,
+    kv_dtype: object = None,
+    cache: CacheKind = "static",
+    overhead_operators: int | None = None,
+) -> Prediction:
+    """Seconds of one decode step: `batch` sequences, one new token each, that sees `context` keys, itself included.
+
+    `cache="dynamic"` adds the copy of the whole cache that growing by concatenation costs, read and written.
+    The other arguments are those of `predict_prefill`.
+    """
+    if context < 1 or batch < 1:
+        raise ValueError(
+            f"A step needs a context and a batch of at least 1, got context={context}, batch={batch}."
+        )
+    kv = dtype if kv_dtype is None else kv_dtype
+    parts = _matrices(config, chip, batch, batch, dtype, weight_dtype)
+    read = kv_bytes(config, context, batch, kv)
+    seen = context if config.window is None else min(context, config.window)
+    flops = 4 * config.num_heads * config.head_dim * config.num_layers * seen * batch
+    curves = chip.achieved.get(dtype_name(dtype))
+    speed = at(curves.cache_read, batch) if curves else chip.bandwidth
+    parts["attention"] = Part(memory=read / speed, compute=flops / chip.peak(dtype))
+    written = kv_bytes_per_token(config, kv) * batch + (2 * read if cache == "dynamic" else 0)
+    parts["cache"] = Part(memory=written / chip.bandwidth)
+    return _sum(config, chip, parts, batch, dtype, overhead_operators)
+
+
+def max_batch(
+    config: ModelConfig,
+    chip: Chip,
+    context: int,
+    tpot: float,
+    dtype: object = "bf16",
+    *,
+    weight_dtype: object = None,
+    kv_dtype: object = None,
+    reserve: float = 0.0,
+) -> int:
+    """The largest batch whose decode step takes at most `tpot` seconds and whose cache fits the chip; 0 when none does."""
+    weights, kv = dtype if weight_dtype is None else weight_dtype, dtype if kv_dtype is None else kv_dtype
+
+    def fast_enough(batch: int) -> bool:
+        step = predict_decode(config, chip, context, batch, dtype, weight_dtype=weights, kv_dtype=kv)
+        return step.seconds <= tpot
+
+    low, high = 0, max_users(chip.memory, config, context, weights, kv, reserve)
+    while low < high:  # the step's time rises with the batch
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fast_enough(middle) else (low, middle - 1)
+    return low
+
+
+def _matrices(
+    config: ModelConfig, chip: Chip, rows: int, head_rows: int, dtype: object, weight_dtype: object
+) -> dict[str, Part]:
+    """The weight matrices by part. Memory at the chip's bandwidth, FLOPs at the rate it reaches with that many rows."""
+    stored = bytes_per_value(dtype if weight_dtype is None else weight_dtype)
+    curves = chip.achieved.get(dtype_name(dtype))
+    parts: dict[str, Part] = {}
+    for matrix in matmuls(config):
+        used = head_rows if matrix.part == "head" else rows
+        rate = at(curves.matmul, used) if curves else chip.peak(dtype)
+        memory, compute = matrix.weights * stored / chip.bandwidth, 2 * matrix.weights * used / rate
+        before = parts.get(matrix.part, Part())
+        parts[matrix.part] = Part(before.memory + memory, before.compute + compute)
+    return parts
+
+
+def _sum(
+    config: ModelConfig, chip: Chip, parts: dict[str, Part], rows: int, dtype: object, count: int | None
+) -> Prediction:
+    """Add what only eager programs on measured chips pay, add up, and say what took longest."""
+    curves = chip.achieved.get(dtype_name(dtype))
+    if curves:
+        parts["elementwise"] = Part(memory=elementwise_bytes(config, rows, dtype) / curves.elementwise)
+    overhead = chip.overhead_s * (operators(config) if count is None else count)
+    work = sum(part.seconds for part in parts.values())
+    # A CPU starts an operator when the last one has ended; a GPU works while the host prepares the next.
+    seconds = max(work, overhead) if chip.asynchronous else work + overhead
+    by_limit = {
+        "memory": sum(p.seconds for p in parts.values() if p.memory >= p.compute),
+        "compute": sum(p.seconds for p in parts.values() if p.memory < p.compute),
+        "overhead": overhead,
+    }
+    named = {name: part.seconds for name, part in parts.items()} | {"overhead": overhead}
+    return Prediction(seconds, named, max(by_limit, key=by_limit.__getitem__))

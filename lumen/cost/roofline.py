@@ -1,0 +1,142 @@
+"""Bytes of a step, intensity, and what a chip allows at that intensity.
+
+A chip does at most `P` FLOP/s and reads at most `BW` B/s. Work that does I FLOPs per byte runs at min(P,
+I·BW) at best; the two meet at the ridge, I = P/BW. Source: Williams, Waterman, Patterson 2009, Roofline.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lumen.cost.flops import step_flops
+from lumen.cost.formats import bytes_per_value
+from lumen.cost.memory import kv_bytes, kv_bytes_per_token
+from lumen.cost.shapes import weight_bytes
+from lumen.hardware import Chip, ridge
+
+if TYPE_CHECKING:
+    from lumen.models.config import ModelConfig
+
+__all__ = [
+    "StepBytes", "activation_bytes", "bandwidth_bound", "bound_by", "compute_bound", "elementwise_intensity", "intensity",
+    "mbu", "mfu", "ridge", "roofline", "step_bytes", "step_intensity",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class StepBytes:
+    """Bytes that one decode step moves to and from memory."""
+
+    weights: float
+    cache_read: float
+    cache_write: float
+    activations: float
+
+    @property
+    def total(self) -> float:
+        return self.weights + self.cache_read + self.cache_write + self.activations
+
+
+def activation_bytes(
+    config: ModelConfig, rows: int, dtype: object = "bf16", head_rows: int | None = None
+) -> float:
+    """Bytes of activations when every operator reads its inputs and writes its output once; an estimate. [B]
+
+    A layer, in values a row: two norms 4d, q/k/v in and out, RoPE twice (q and k), attention's q and
+    output, the projection, two additions 6d, the MLP's matrices and its activation function. Small beside
+    the weights in decode, and usually served by the caches of the chip; in prefill it is what fused kernels
+    save.
+    """
+    width, mlp = config.hidden_size, config.intermediate_size
+    queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    up = 2 * mlp if config.mlp == "swiglu" else mlp
+    rotation = 2 * (queries + keys) if config.positions == "rope" else 0
+    attention = (width + queries + 2 * keys) + rotation + 2 * queries + (queries + width)
+    feed_forward = (width + up) + (up + mlp) + (mlp + width)
+    layer = 4 * width + 6 * width + attention + feed_forward
+    outside = (rows if head_rows is None else head_rows) * (3 * width + config.vocab_size)
+    return (rows * layer * config.num_layers + outside) * bytes_per_value(dtype)
+
+
+def step_bytes(
+    config: ModelConfig,
+    batch: int,
+    context: int,
+    dtype: object = "bf16",
+    *,
+    weight_dtype: object = None,
+    kv_dtype: object = None,
+) -> StepBytes:
+    """Bytes of one decode step of `batch` sequences that see `context` keys each, the new one included. [B]
+
+    Weights once for the whole batch; the cache of every sequence once; one new token a sequence written.
+    `weight_dtype` and `kv_dtype` default to `dtype`.
+    """
+    kv = dtype if kv_dtype is None else kv_dtype
+    return StepBytes(
+        weights=weight_bytes(config, dtype if weight_dtype is None else weight_dtype, batch),
+        cache_read=kv_bytes(config, context, batch, kv),
+        cache_write=kv_bytes_per_token(config, kv) * batch,
+        activations=activation_bytes(config, batch, dtype),
+    )
+
+
+def intensity(flops: float, num_bytes: float) -> float:
+    """Arithmetic intensity. [FLOP/B]"""
+    if num_bytes <= 0:
+        raise ValueError(f"Intensity needs bytes to divide by, got {num_bytes}.")
+    return flops / num_bytes
+
+
+def step_intensity(
+    config: ModelConfig,
+    batch: int,
+    context: int,
+    dtype: object = "bf16",
+    *,
+    weight_dtype: object = None,
+    kv_dtype: object = None,
+) -> float:
+    """Intensity of a decode step, activations left out: about `batch` in 16 bits while the cache is small. [FLOP/B]"""
+    moved = step_bytes(config, batch, context, dtype, weight_dtype=weight_dtype, kv_dtype=kv_dtype)
+    return intensity(step_flops(config, batch, context).total, moved.total - moved.activations)
+
+
+def elementwise_intensity(flops: float, reads: int, writes: int, dtype: object = "fp32") -> float:
+    """Intensity of an operator on single values: adding two vectors does 1 FLOP for two reads and a write. [FLOP/B]"""
+    return intensity(flops, (reads + writes) * bytes_per_value(dtype))
+
+
+def roofline(at: float, chip: Chip, dtype: object = "bf16") -> float:
+    """The most that `chip` can do at intensity `at` FLOP/B: min(P, I·BW). [FLOP/s]"""
+    return min(chip.peak(dtype), at * chip.bandwidth)
+
+
+def bound_by(at: float, chip: Chip, dtype: object = "bf16") -> str:
+    """What limits work of intensity `at`: "memory" to the left of the ridge, "compute" from the ridge on."""
+    return "memory" if at < ridge(chip, dtype) else "compute"
+
+
+def bandwidth_bound(num_bytes: float, chip: Chip) -> float:
+    """The most steps a second that move `num_bytes` each: BW / bytes. [1/s]"""
+    return chip.bandwidth / num_bytes
+
+
+def compute_bound(flops: float, chip: Chip, dtype: object = "bf16") -> float:
+    """The most steps a second that do `flops` each: P / FLOPs. [1/s]"""
+    return chip.peak(dtype) / flops
+
+
+def mfu(flops: float, seconds: float, chip: Chip, dtype: object = "bf16") -> float:
+    """Model FLOPs utilisation: the FLOPs the model needs, over what the chip could have done in that time.
+
+    Source: Chowdhery et al. 2022, PaLM, section 4.1. Low in decode by nature: see the roofline, not the
+    engineer.
+    """
+    return flops / (seconds * chip.peak(dtype))
+
+
+def mbu(num_bytes: float, seconds: float, chip: Chip) -> float:
+    """Model bandwidth utilisation: the bytes the step must move, over what the memory could have moved in that time."""
+    return num_bytes / (seconds * chip.bandwidth)

@@ -1,0 +1,85 @@
+"""What the cost model needs to know of a chip: how fast it computes, how fast it reads, how much it holds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Kind = Literal["datasheet", "measured", "estimate", "paper"]
+
+# (size, rate) points of a measured curve, sizes rising
+Curve = tuple[tuple[int, float], ...]
+
+
+def at(curve: Curve, size: float) -> float:
+    """A curve's value at `size`: straight lines between the points on log-log axes, flat beyond the ends."""
+    if not curve:
+        raise ValueError("A curve without points has no value.")
+    if size <= curve[0][0]:
+        return curve[0][1]
+    for (x0, y0), (x1, y1) in zip(curve, curve[1:], strict=False):
+        if size <= x1:
+            share = math.log(size / x0) / math.log(x1 / x0)
+            return y0 * (y1 / y0) ** share
+    return curve[-1][1]
+
+
+@dataclass(frozen=True)
+class Achieved:
+    """What the operators of a decoder reach on a chip that was measured, beside its two ceilings.
+
+    `matmul` FLOP/s of weight matrices streamed from memory, by number of rows. `attention` FLOP/s of causal
+    attention over a whole prompt, by its length. `cache_read` B/s of one query a sequence reading its
+    cache, by number of sequences. `elementwise` B/s of norms, rotations, additions and activation functions
+    over many rows. All in `dtype`.
+    """
+
+    matmul: Curve
+    attention: Curve
+    cache_read: Curve
+    elementwise: float
+
+
+@dataclass(frozen=True)
+class Chip:
+    """A chip, with where its numbers come from.
+
+    `flops` dense FLOP/s by format (headlines that assume 2:4 sparsity are halved). `bandwidth` of main
+    memory in B/s, `memory` in B (decimal, as sold), `power_w` board power in W. `price_per_hour` is a dated
+    estimate or None, explained in `price_source`. `overhead_s` is the time an operator takes beyond its
+    work; 0 for a datasheet, which makes its predictions bounds. `asynchronous` chips work while the host
+    prepares the next operator. `achieved` holds measured curves by format; empty for a datasheet.
+    """
+
+    name: str
+    flops: Mapping[str, float]
+    bandwidth: float
+    memory: float
+    power_w: float | None = None
+    price_per_hour: float | None = None
+    overhead_s: float = 0.0
+    source: str = ""
+    kind: Kind = "datasheet"
+    note: str = ""
+    price_source: str = ""
+    asynchronous: bool = False
+    achieved: Mapping[str, Achieved] = field(default_factory=dict)
+    details: Mapping[str, float] = field(default_factory=dict)
+
+    def peak(self, dtype: object = "bf16") -> float:
+        """Dense FLOP/s in a format. Takes "bf16", "bfloat16" or torch.bfloat16. [FLOP/s]"""
+        from lumen.cost.formats import dtype_name
+
+        name = dtype_name(dtype)
+        if name not in self.flops:
+            raise ValueError(
+                f"No {name} rate is known for {self.name}; it has {', '.join(self.flops) or 'none'}. Choose one of these."
+            )
+        return self.flops[name]
+
+
+def ridge(chip: Chip, dtype: object = "bf16") -> float:
+    """The intensity at which the chip's arithmetic and its memory take equally long: P / BW. [FLOP/B]"""
+    return chip.peak(dtype) / chip.bandwidth
