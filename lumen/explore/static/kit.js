@@ -149,7 +149,7 @@ export function mount(id, widget, state) {
   for (const host of document.querySelectorAll(`[id="${id}"]:not([data-ready])`)) {
     host.dataset.ready = "1";
     const root = host.attachShadow({ mode: "open" });
-    const el = h("section", { class: "card", "aria-label": widget.title });
+    const el = h("section", { class: widget.plain ? "plain" : "card", "aria-label": widget.title });
     root.append(h("style", {}, STYLE + (widget.style || "")), el);
     const follow = () => host.toggleAttribute("data-dark", isDark());
     const watch = new MutationObserver(follow);

@@ -1,0 +1,111 @@
+// The roofline of a chip with a model's prefill and decode on it, moved by batch, context and precision.
+import { h, s, slider, toggle, select, stats, announcer, integer, significant, si, bytes } from "./kit.js";
+
+// (query, key) pairs of a causal prompt; with a window, as in lumen.cost.causal_pairs.
+export function pairs(prompt, window) {
+  if (!window || prompt <= window) return (prompt * (prompt + 1)) / 2;
+  return (window * (window + 1)) / 2 + (prompt - window) * window;
+}
+
+// One forward as lumen.cost counts it, activations left out. `phase` is "decode" (one token a sequence, `context` keys
+// each) or "prefill" (`context` tokens a sequence). `weight` and `kv` are bytes a value; FLOP, B, s.
+export function predict(model, chip, { phase, batch, context, weight, kv, math }) {
+  const decode = phase === "decode";
+  const rows = batch * (decode ? 1 : context);
+  const kept = model.window ? Math.min(context, model.window) : context;
+  const seen = batch * (decode ? kept : pairs(context, model.window));
+  const flops = rows * model.linear_flops + batch * model.head_flops + seen * model.pair_flops;
+  const moved = (model.step_values + rows * model.row_values) * weight
+              + (decode ? batch * kept + batch : rows) * model.kv_values * kv;
+  const peak = Math.max(...math.map((name) => chip.flops[name] || 0));
+  const compute = flops / peak, memory = moved / chip.bandwidth, seconds = Math.max(compute, memory);
+  return { flops, bytes: moved, intensity: flops / moved, compute, memory, seconds, ridge: peak / chip.bandwidth, peak,
+           achieved: flops / seconds, tokens_per_s: rows / seconds, bound: memory > compute ? "memory" : "compute" };
+}
+
+const X = [-1, 5]; // decades of FLOP/B on the axis
+
+function picture(chip, decode, prefill, trail, phase, width) {
+  const small = width < 480, height = small ? 290 : 340, box = { l: 46, r: 12, t: 22, b: 44 };
+  const top = Math.ceil(Math.log10(decode.peak) + 0.25), bottom = top - 5;
+  const x = (v) => box.l + ((Math.log10(v) - X[0]) / (X[1] - X[0])) * (width - box.l - box.r);
+  const y = (v) => box.t + ((top - Math.max(bottom, Math.log10(v))) / (top - bottom)) * (height - box.t - box.b);
+  const parts = [], line = (d, cls) => parts.push(s("path", { d, class: cls }));
+  const text = (px, py, words, cls, anchor = "middle", turn) => parts.push(s("text",
+    { x: px, y: py, class: cls, "text-anchor": anchor, transform: turn ? `rotate(${turn} ${px} ${py})` : null }, words));
+  for (let e = X[0]; e <= X[1]; e++) {
+    line(`M${x(10 ** e)} ${box.t}V${height - box.b}`, "grid");
+    text(x(10 ** e), height - box.b + 18, e < 0 ? "0.1" : si(10 ** e, "").trim(), "soft");
+  }
+  for (let e = bottom; e <= top; e++) {
+    line(`M${box.l} ${y(10 ** e)}H${width - box.r}`, "grid");
+    text(box.l - 6, y(10 ** e) + 4, si(10 ** e, "").replace(" ", ""), "soft", "end");
+  }
+  text((width + box.l) / 2, height - 6, small ? "FLOP per byte" : "arithmetic intensity, FLOP per byte", "soft");
+  text(2, 12, "FLOP/s", "soft", "start");
+  const foot = Math.max(10 ** X[0], 10 ** bottom / chip.bandwidth), ridge = decode.ridge;
+  line(`M${x(ridge)} ${y(decode.peak)}V${height - box.b}`, "ridge");
+  text(x(ridge) + 5, height - box.b - 8, `ridge ${significant(ridge)}`, "soft", "start");
+  line(`M${x(foot)} ${y(foot * chip.bandwidth)}L${x(ridge)} ${y(decode.peak)}H${width - box.r}`, "roof");
+  const slope = (Math.atan2(y(decode.peak) - y(decode.peak / 100), x(ridge) - x(ridge / 100)) * 180) / Math.PI;
+  text(x(ridge / 40) - 9, y(decode.peak / 40) - 9, si(chip.bandwidth, "B/s"), "", "middle", slope);
+  text(width - box.r - 2, y(decode.peak) - 9, si(decode.peak, "FLOP/s"), "", "end");
+  for (const [batch, p] of trail) parts.push(s("circle", { cx: x(p.intensity), cy: y(p.achieved), r: 3.5, class: "trail" }, s("title", {}, `decode, batch ${batch}`)));
+  // a point's name stands below the roof on the slope, and below the flat; the one the reader chose is ringed
+  for (const [name, p, shape] of [["prefill", prefill, "diamond"], ["decode", decode, "dot"]]) {
+    const px = Math.min(width - box.r, x(p.intensity)), py = y(p.achieved);
+    if (phase === name) parts.push(s("circle", { cx: px, cy: py, r: 12, class: "halo " + name }));
+    parts.push(shape === "dot" ? s("circle", { cx: px, cy: py, r: 7, class: name })
+                               : s("path", { d: `M${px - 8} ${py}l8 -8l8 8l-8 8z`, class: name }));
+    const end = px > width - 90;
+    text(px + (end ? 4 : 12), py + 24, name, "name " + name, end ? "end" : "start");
+  }
+  return s("svg", { viewBox: `0 0 ${width} ${height}`, style: `height:${height}px`, role: "img",
+    "aria-label": `Roofline of ${chip.name}: ridge at ${significant(ridge)} FLOP per byte, decode at ${significant(decode.intensity)}, prefill at ${significant(prefill.intensity)}` }, parts);
+}
+
+function render({ state, el }) {
+  const named = (list) => list.map((x) => [x.name, x.label || x.name]);
+  const pick = (list, control) => list.find((x) => x.name === control.value);
+  const oninput = () => draw();
+  const model = select({ label: "Model", options: named(state.models), value: state.model, oninput });
+  const chip = select({ label: "Chip", options: named(state.chips), value: state.chip, oninput });
+  const batch = slider({ label: "Batch: sequences at once", values: state.batches, value: state.batch, oninput });
+  const context = slider({ label: "Context: tokens in each", values: state.contexts, value: state.context, oninput });
+  const phase = toggle({ label: "Numbers below for", options: [["decode", "Decode"], ["prefill", "Prefill"]], value: state.phase, oninput });
+  const format = toggle({ label: "A weight is stored in", options: named(state.formats), value: state.format, oninput });
+  const plot = h("div", {}), table = stats(), verdict = h("p", { class: "verdict" }), voice = announcer();
+
+  function draw() {
+    const m = pick(state.models, model), c = pick(state.chips, chip), f = pick(state.formats, format);
+    const at = (phase, b) => predict(m, c, { phase, batch: b, context: context.value, weight: f.weight, kv: f.kv, math: f.math });
+    const decode = at("decode", batch.value), prefill = at("prefill", batch.value);
+    const now = phase.value === "decode" ? decode : prefill;
+    plot.replaceChildren(picture(c, decode, prefill, state.batches.map((b) => [b, at("decode", b)]), phase.value, plot.clientWidth || 640));
+    const tone = phase.value === "decode" ? "blue" : "orange";
+    table.show([[phase.value === "decode" ? "time per step" : "time of the prompt", si(now.seconds, "s"), tone],
+                ["tokens per second", significant(now.tokens_per_s), tone], ["intensity, FLOP/B", significant(now.intensity)],
+                ["ridge, FLOP/B", significant(now.ridge)], ["bound by", now.bound === "memory" ? "memory" : "arithmetic"]]);
+    const need = m.parameters * f.weight + batch.value * (m.window ? Math.min(context.value, m.window) : context.value) * m.kv_values * f.kv;
+    const [slow, fast] = now.bound === "memory" ? [now.memory, now.compute] : [now.compute, now.memory];
+    const idle = now.bound === "memory" ? "the arithmetic units are" : "the memory is";
+    let text = `It moves ${si(now.bytes, "B")} in ${si(now.memory, "s")} at best and computes ${si(now.flops, "FLOP")} in ${si(now.compute, "s")} at best: ${idle} busy ${significant((100 * fast) / slow, 2)} % of the time.`;
+    if (need > c.memory) text += ` It does not fit: weights and cache take ${bytes(need)}, this chip has ${bytes(c.memory)}.`;
+    verdict.textContent = text;
+    voice.say(`${phase.value}: ${si(now.seconds, "s")}, ${significant(now.tokens_per_s)} tokens per second, bound by ${now.bound}.`);
+  }
+  el.append(h("h4", {}, state.title), h("p", { class: "lead" }, state.lead),
+    h("div", { class: "controls" }, model.row, chip.row, batch.row, context.row, phase.row, format.row), plot, table.el, verdict, voice.el);
+  draw();
+  new ResizeObserver(draw).observe(plot);
+}
+
+const style = `
+.grid { stroke: var(--grid); } .ridge { stroke: var(--soft); stroke-dasharray: 4 4; fill: none; }
+.roof { stroke: var(--ink); stroke-width: 2.5; fill: none; stroke-linejoin: round; }
+.trail { fill: var(--card); stroke: var(--blue); stroke-width: 1.5; } path.prefill { fill: var(--orange); } circle.decode { fill: var(--blue); }
+circle.halo { fill: none; stroke-width: 2; } .halo.decode { stroke: var(--blue); } .halo.prefill { stroke: var(--orange); }
+text.name { font-weight: 600; paint-order: stroke; stroke: var(--card); stroke-width: 4px; } text.name.decode { fill: var(--blue); } text.name.prefill { fill: var(--orange); }
+`;
+
+export default { title: "Roofline", style, render };
