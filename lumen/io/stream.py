@@ -1,0 +1,46 @@
+"""Token ids in, text out, one token at a time, and never a broken character.
+
+A byte-level token may hold half a character: the four bytes of an emoji are often two tokens. Decoding each token alone
+prints replacement signs; decoding everything again after each token is quadratic and still prints them at the cut. The
+decoder below keeps the bytes of an unfinished character back until the rest has come, so that
+
+    "".join(feed(id) for id in ids) + finish()  ==  decode(ids)     for every list of ids, cut anywhere.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable
+
+
+class StreamDecoder:
+    """Feed ids, print what comes back, and `finish` at the end. One decoder per answer.
+
+    token_bytes(id) gives the bytes of one token; ids for which `skip(id)` holds (special tokens) leave no text and do not
+    part the characters around them, as in the full decode. With `strip_first_space` the text's first character is dropped if
+    it is a space, which is how SentencePiece vocabularies mark the start of a text.
+    """
+
+    def __init__(
+        self,
+        token_bytes: Callable[[int], bytes],
+        skip: Callable[[int], bool] = lambda _: False,
+        strip_first_space: bool = False,
+    ):
+        self._token_bytes, self._skip, self._strip = token_bytes, skip, strip_first_space
+        self._utf8 = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    def feed(self, token_id: int) -> str:
+        """The text that is certain after this token; often its own text, sometimes nothing yet."""
+        return "" if self._skip(token_id) else self._text(self._token_bytes(token_id), final=False)
+
+    def finish(self) -> str:
+        """What is still held back: an unfinished character becomes one replacement sign, as in the full decode."""
+        return self._text(b"", final=True)
+
+    def _text(self, raw: bytes, final: bool) -> str:
+        text = self._utf8.decode(raw, final)
+        if self._strip and text:
+            self._strip = False
+            text = text.removeprefix(" ")
+        return text

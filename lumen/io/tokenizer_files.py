@@ -1,0 +1,158 @@
+"""Where a tokenizer comes from: a GGUF file's vocabulary and merges, or a Hugging Face folder. And into such a folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import AddedToken, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer as Backend
+
+from .errors import BadFile
+from .gguf import CONTROL, config_of, eos_ids
+from .gguf_header import Header
+from .tokenizer import Tokenizer
+
+USER_DEFINED = 4  # token_type of a token that is cut out of the text first but is ordinary otherwise
+# How text is cut before the merges. llama.cpp names the rule; each is GPT-2's, some cut out every digit first.
+_GPT2_RULE = {"gpt-2", "olmo", "jais", "mpt"}
+_DIGITS_FIRST = {"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone"}
+
+
+def from_gguf(header: Header, file: str) -> Tokenizer:
+    """The tokenizer that a GGUF file describes: byte-level BPE, special tokens, chat template. Raises BadFile."""
+    data = header.metadata
+    kind, rule = data.get("tokenizer.ggml.model"), data.get("tokenizer.ggml.pre")
+    if kind != "gpt2" or rule not in _GPT2_RULE | _DIGITS_FIRST:
+        raise BadFile(
+            f"{file} has a tokenizer of kind {kind!r}, {rule!r}; from GGUF we read GPT-2's kind. Load it by hub id."
+        )
+    tokens, merges = data.get("tokenizer.ggml.tokens"), data.get("tokenizer.ggml.merges")
+    types = data.get("tokenizer.ggml.token_type")
+    if not isinstance(tokens, list) or not isinstance(merges, list) or not isinstance(types, np.ndarray):
+        raise BadFile(f"{file} lacks the tokenizer's tokens, merges or token types. Fetch it again.")
+    vocabulary = {token: i for i, token in enumerate(tokens)}
+    if len(vocabulary) != len(tokens) or len(types) != len(tokens):
+        raise BadFile(
+            f"{file}: the tokenizer's {len(tokens):,} tokens are not all different or not all typed."
+        )
+    pairs = [tuple(merge.split(" ")) for merge in merges]
+    if any(len(pair) != 2 for pair in pairs):
+        raise BadFile(f"{file}: a merge of the tokenizer is not two tokens. Fetch it again.")
+    try:
+        backend = Backend(models.BPE(vocab=vocabulary, merges=pairs))
+    except (
+        Exception
+    ) as error:  # the library raises plain Exception, for example for a merge of unknown tokens
+        raise BadFile(
+            f"{file}: the tokenizer's vocabulary and merges do not fit together ({error})."
+        ) from error
+    cut = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    backend.pre_tokenizer = pre_tokenizers.Sequence([digits, cut]) if rule in _DIGITS_FIRST else cut
+    backend.decoder = decoders.ByteLevel()
+    for token, token_type in zip(tokens, types.tolist(), strict=True):
+        if token_type in (CONTROL, USER_DEFINED):
+            backend.add_tokens([AddedToken(token, special=token_type == CONTROL, normalized=False)])
+    template = data.get("tokenizer.chat_template")
+    return Tokenizer(
+        backend,
+        eos_ids=_inside(eos_ids(header), len(tokens), file),
+        bos_id=config_of(header, file).bos_id,
+        add_bos=data.get("tokenizer.ggml.add_bos_token") is True,
+        chat_template=template if isinstance(template, str) else None,
+    )
+
+
+def _inside(ids: tuple[int, ...], count: int, file: str) -> tuple[int, ...]:
+    if any(i >= count for i in ids):
+        raise BadFile(
+            f"{file}: an end token of {max(ids)} lies outside the vocabulary of {count:,}. Fetch it again."
+        )
+    return ids
+
+
+def from_folder(folder: Path) -> Tokenizer:
+    """The tokenizer of a Hugging Face folder: `tokenizer.json` and the small files beside it. Raises BadFile."""
+    file = folder / "tokenizer.json"
+    if not file.exists():
+        raise BadFile(
+            f"{folder} has no tokenizer.json; convert it once with transformers (AutoTokenizer, save_pretrained)."
+        )
+    try:
+        backend = Backend.from_file(str(file))
+    except Exception as error:  # the library raises plain Exception
+        raise BadFile(
+            f"{file} is not a tokenizer this version of `tokenizers` can read ({error})."
+        ) from error
+    settings = read_json(folder / "tokenizer_config.json", missing={})
+    config = read_json(folder / "config.json", missing={})
+    generation = read_json(folder / "generation_config.json", missing={})
+    bos_id = _token_id(backend, settings.get("bos_token"), config.get("bos_token_id"))
+    ends = [_token_id(backend, settings.get("eos_token"), None)]
+    for source in (generation, config):
+        declared = source.get("eos_token_id")
+        ends += declared if isinstance(declared, list) else [declared]
+    first = backend.encode("a", add_special_tokens=True).ids[:1]
+    return Tokenizer(
+        backend,
+        eos_ids=[i for i in ends if isinstance(i, int) and not isinstance(i, bool)],
+        bos_id=bos_id,
+        add_bos=bos_id is not None and first == [bos_id],
+        chat_template=_template(folder, settings),
+    )
+
+
+def _token_id(backend: Backend, token: Any, otherwise: Any) -> int | None:
+    text = token.get("content") if isinstance(token, dict) else token
+    found = backend.token_to_id(text) if isinstance(text, str) else None
+    return found if found is not None else otherwise if isinstance(otherwise, int) else None
+
+
+def _template(folder: Path, settings: dict[str, Any]) -> str | None:
+    file = folder / "chat_template.jinja"
+    if file.exists():
+        return file.read_text(encoding="utf-8")
+    template = settings.get("chat_template")
+    if isinstance(template, list):  # several, by name
+        named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
+        template = named.get("default")
+    return template if isinstance(template, str) else None
+
+
+def read_json(file: Path, missing: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A JSON object from `file`; `missing` if there is no such file. Raises BadFile."""
+    try:
+        value = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if missing is not None:
+            return missing
+        raise BadFile(f"There is no {file.name} in {file.parent}.") from None
+    except (ValueError, RecursionError) as error:
+        raise BadFile(f"{file} is not valid JSON ({error}); fetch it again.") from error
+    if not isinstance(value, dict):
+        raise BadFile(f"{file} should hold a JSON object. Fetch it again.")
+    return value
+
+
+def write_folder(tokenizer: Tokenizer, folder: Path, max_positions: int) -> None:
+    """tokenizer.json, tokenizer_config.json and chat_template.jinja, as transformers reads them."""
+    tokenizer.backend.save(str(folder / "tokenizer.json"), pretty=False)
+
+    def text(i: int | None) -> str | None:
+        return None if i is None else tokenizer.backend.id_to_token(i)
+
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": text(tokenizer.bos_id),
+        "eos_token": text(tokenizer.eos_id),
+        "pad_token": text(tokenizer.eos_id),
+        "add_bos_token": tokenizer.add_bos,
+        "clean_up_tokenization_spaces": False,
+        "model_max_length": max_positions,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=1), encoding="utf-8")
+    if tokenizer.chat_template:
+        (folder / "chat_template.jinja").write_text(tokenizer.chat_template, encoding="utf-8")
