@@ -21,12 +21,12 @@ _HOME = {
     "markdown": "show",
     "table": "show",
     "callout": "show",
-    "reveal": "reveal",
-    "predicted_vs_measured": "reveal",
+    "reveal": "overlay",
+    "predicted_vs_measured": "overlay",
     "generate_lab": "live",
     "cache_reads_lab": "live",
 }
-_MODULES = {"cache_size", "kv_stepper", "live", "quiz", "roofline", "show", "theme", "widget"}
+_MODULES = {"cache_size", "kv_stepper", "live", "overlay", "quiz", "roofline", "show", "theme", "widget"}
 
 __all__ = sorted(_HOME)
 

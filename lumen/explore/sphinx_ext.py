@@ -65,6 +65,7 @@ def _add_assets(app: Any, config: Any) -> None:
         str(here / "explore.css"),
     ]
     config.mathjax_path = "tex-svg-full.js"
+    config.nb_render_markdown_format = "myst"  # computed Markdown may hold tables and $math$, like written Markdown
     app.add_css_file("explore.css")
 
 

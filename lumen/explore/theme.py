@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -48,8 +48,8 @@ def _template() -> go.layout.Template:
             "margin": {"b": 48, "l": 56, "r": 16, "t": 48},
             "paper_bgcolor": "rgba(0,0,0,0)",
             "plot_bgcolor": "rgba(0,0,0,0)",
-            "title": {"font": {"size": 16}, "x": 0, "xanchor": "left", "xref": "container", "y": 1, "yanchor": "top",
-                      "yref": "container", "pad": {"l": 8, "t": 10}},
+            "title": {"font": {"size": 16, "weight": 600}, "x": 0, "xanchor": "left", "xref": "container",
+                      "yanchor": "top", "yref": "container", "pad": {"l": 8}},
             "xaxis": axis,
             "yaxis": axis,
         }
@@ -116,9 +116,14 @@ def figure(title: str, x: str, y: str, height: int = 400, *, log_x: bool = False
             raise ValueError(f"a figure needs {name}: the title states the finding, the axes name quantity and unit")
     setup_plotly()
     text = wrap(title)
+    drop = 20 if "<br>" in text else 8  # plotly hangs one line from its top, several from the baseline of the first
     fig = go.Figure()
     fig.update_layout(
-        template="lumen", height=height, title_text=text, margin_t=40 + 20 * text.count("<br>"), showlegend=False
+        template="lumen",
+        height=height,
+        title={"text": text, "y": 1 - drop / height},
+        margin_t=44 + 21 * text.count("<br>"),
+        showlegend=False,
     )
     fig.update_xaxes(title_text=x)
     fig.update_yaxes(title_text=y)
@@ -129,15 +134,43 @@ def figure(title: str, x: str, y: str, height: int = 400, *, log_x: bool = False
     return fig
 
 
-def log_axis(fig: go.Figure, axis: str = "x", ticks: list[float] | None = None, labels: list[str] | None = None) -> None:
-    """Make one axis logarithmic with few, readable ticks (1, 10, 100, …), or with exactly the `ticks` given."""
+def nice_ticks(low: float, high: float, most: int = 7) -> list[float]:
+    """Round values between `low` and `high` for a logarithmic axis: 1, 2, 5 in each decade, or decades, or fewer."""
+    if not 0 < low <= high:
+        raise ValueError(f"a logarithmic axis runs from above zero upwards, not from {low} to {high}")
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks = [digit * 10.0**e for e in decades for digit in (1, 2, 5) if low <= digit * 10.0**e <= high]
+    if len(ticks) > most:
+        ticks = [t for t in ticks if f"{t:e}".startswith("1")]
+    return ticks[:: math.ceil(len(ticks) / most)] if ticks else [low, high]
+
+
+def tick_label(value: float) -> str:
+    """0.05, 20, 5k, 2M: short enough to stand beside its neighbours on a phone."""
+    for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:g}{letter}"
+    return f"{value:g}"
+
+
+def log_axis(
+    fig: go.Figure, axis: str = "x", ticks: Sequence[float] | None = None, labels: Sequence[str] | None = None
+) -> None:
+    """Make one axis logarithmic, with a tick at each decade, or with exactly the `ticks` given.
+
+    Give ticks whenever the data spans less than two decades (`nice_ticks(low, high)` finds some), or when the reader thinks
+    in them: batch 1, 2, 4, 8.
+    """
     if axis not in ("x", "y"):
         raise ValueError(f"axis must be 'x' or 'y', not {axis!r}")
     settings: dict[str, Any] = {"type": "log", "dtick": 1, "exponentformat": "SI"}
     if ticks is not None:
         if not all(t > 0 for t in ticks):
             raise ValueError("a logarithmic axis has no place for ticks that are zero or less")
-        settings = {"type": "log", "tickvals": list(ticks), "ticktext": labels or [f"{t:g}" for t in ticks]}
+        if labels is not None and len(labels) != len(ticks):
+            raise ValueError(f"{len(ticks)} ticks need as many labels, got {len(labels)}")
+        text = list(labels) if labels is not None else [tick_label(t) for t in ticks]
+        settings = {"type": "log", "tickvals": list(ticks), "ticktext": text}
     (fig.update_xaxes if axis == "x" else fig.update_yaxes)(**settings)
 
 

@@ -34,7 +34,7 @@ function render({ state, el }) {
   const users = slider({ label: "Users at once", values: state.users_scale, value: state.users, oninput });
   const kv = toggle({ label: "A cached value", options: named(state.formats), value: state.kv, oninput });
   const weight = toggle({ label: "A weight", options: named(state.formats), value: state.weight, oninput });
-  const picture = h("div", {}), table = stats(), verdict = h("p", { class: "verdict" }), voice = announcer();
+  const picture = h("div", {}), table = stats(3), verdict = h("p", { class: "verdict" }), voice = announcer();
   const legend = h("p", { class: "legend" }, ["weights", "cache", "reserve"].map((kind) => h("span", {},
     s("svg", { viewBox: "0 0 16 16", "aria-hidden": "true" }, s("rect", { x: 1, y: 1, width: 14, height: 14, class: kind })),
     kind === "reserve" ? `kept free (${Math.round(100 * state.reserve)} %)` : kind)));
@@ -56,7 +56,7 @@ function render({ state, el }) {
     verdict.textContent = text;
     voice.say(`${bytes(r.cache)} of cache. ${text}`);
   }
-  el.append(h("h4", {}, state.title), h("p", { class: "lead" }, state.lead),
+  el.append(h("h3", {}, state.title), h("p", { class: "lead" }, state.lead),
     h("div", { class: "controls" }, model.row, chip.row, context.row, users.row, kv.row, weight.row),
     picture, legend, verdict, table.el, voice.el);
   draw();

@@ -84,8 +84,8 @@ export function announcer() {
 }
 
 // Numbers in a row: show([["time per step", "7.0 ms", "accent"], …]).
-export function stats() {
-  const el = h("dl", { class: "stats" });
+export function stats(columns = 4) {
+  const el = h("dl", { class: "stats", style: `--columns: ${columns}` });
   return { el, show(items) {
     el.replaceChildren(...items.map(([name, value, tone]) =>
       h("div", { class: tone || "" }, h("dt", {}, name), h("dd", {}, value))));
@@ -104,7 +104,7 @@ export const STYLE = `
 * { box-sizing: border-box; }
 .card { font: 15px/1.5 system-ui, -apple-system, "Segoe UI", sans-serif; color: var(--ink); background: var(--card);
   border: 1px solid var(--line); border-radius: 10px; padding: 16px 18px; max-width: 860px; }
-h4 { font-size: 16px; line-height: 1.3; margin: 0 0 2px; }
+h3 { font-size: 16px; line-height: 1.3; margin: 0 0 2px; }
 p { margin: 0 0 10px; } .lead { color: var(--soft); font-size: 14px; margin-bottom: 12px; }
 code { font: .92em/1.4 ui-monospace, Menlo, Consolas, monospace; background: var(--grid); border-radius: 4px; padding: 1px 4px; }
 .controls { display: grid; grid-template-columns: repeat(auto-fit, minmax(230px, 1fr)); gap: 10px 24px; margin: 0 0 12px; }
@@ -125,14 +125,14 @@ button:disabled { opacity: .45; cursor: default; }
   background: var(--page); font-size: 14px; white-space: nowrap; }
 .options input:checked + span { background: var(--bluewash); border-color: var(--blue); font-weight: 600; }
 :is(input, select, button, a):focus-visible, .options input:focus-visible + span { outline: 3px solid var(--blue); outline-offset: 2px; }
-.stats { display: grid; grid-template-columns: repeat(auto-fit, minmax(128px, 1fr)); gap: 10px 18px; margin: 12px 0 0; }
+.stats { display: grid; grid-template-columns: repeat(var(--columns), 1fr); gap: 10px 18px; margin: 12px 0 0; }
 .stats dt { color: var(--soft); font-size: 13px; line-height: 1.35; } .stats dd { margin: 0; font-size: 18px; font-weight: 600;
   font-variant-numeric: tabular-nums; line-height: 1.35; }
 .stats .blue dd { color: var(--blue); } .stats .orange dd { color: var(--orange); } .stats .green dd { color: var(--green); }
 .verdict { margin: 12px 0 0; } svg { display: block; width: 100%; overflow: visible; }
 svg text { font: 13px system-ui, sans-serif; fill: var(--ink); } svg .soft { fill: var(--soft); }
 .sr { position: absolute; width: 1px; height: 1px; margin: -1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
-@media (max-width: 480px) { .card { padding: 14px 12px; } .stats dd { font-size: 17px; } }
+@media (max-width: 480px) { .card { padding: 14px 12px; } .stats { grid-template-columns: 1fr 1fr; } .stats dd { font-size: 17px; } }
 `;
 
 // Is the page around us dark? The book says so in data-theme, Jupyter and VS Code on the body, Colab on the root.

@@ -78,7 +78,7 @@ function render({ state, el }) {
     next.disabled = t === steps.value;
     voice.say(`Pass ${t}: with a cache ${now.withCache.computed} computed and ${now.withCache.read} read; without, ${now.without.computed} computed.`);
   }
-  el.append(h("h4", {}, state.title), h("p", { class: "lead" }, state.lead),
+  el.append(h("h3", {}, state.title), h("p", { class: "lead" }, state.lead),
     h("div", { class: "controls" }, prompt.row, steps.row),
     h("div", { class: "buttons" }, back, next, again), where, panels, legend, table.el, verdict, voice.el);
   draw();

@@ -16,7 +16,7 @@
 
   function wrapped(text, size, width) {
     const pen = wrapped.pen || (wrapped.pen = document.createElement("canvas").getContext("2d"));
-    pen.font = size + "px system-ui, sans-serif";
+    pen.font = "600 " + size + "px system-ui, sans-serif";
     const lines = [];
     for (const word of text.replace(/<br>/g, " ").split(" ")) {
       const longer = lines.length ? lines[lines.length - 1] + " " + word : word;
@@ -44,6 +44,8 @@
       const size = narrow ? 14 : 16;
       const lines = wrapped(layout.title.text, size, width - 24);
       layout.title.text = lines.join("<br>");
+      // plotly hangs one line from its top, several from the baseline of the first
+      layout.title.y = 1 - (lines.length > 1 ? 8 + 0.75 * size : 8) / (layout.height || 400);
       layout.title.font = Object.assign({}, layout.title.font, { size: size });
       layout.margin = Object.assign({}, layout.margin, { t: 24 + Math.ceil(1.3 * size) * lines.length });
     }

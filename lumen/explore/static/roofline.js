@@ -35,7 +35,7 @@ function picture(chip, decode, prefill, trail, phase, width) {
     { x: px, y: py, class: cls, "text-anchor": anchor, transform: turn ? `rotate(${turn} ${px} ${py})` : null }, words));
   for (let e = X[0]; e <= X[1]; e++) {
     line(`M${x(10 ** e)} ${box.t}V${height - box.b}`, "grid");
-    text(x(10 ** e), height - box.b + 18, e < 0 ? "0.1" : si(10 ** e, "").trim(), "soft");
+    text(x(10 ** e), height - box.b + 18, e < 0 ? "0.1" : si(10 ** e, "").replace(" ", ""), "soft");
   }
   for (let e = bottom; e <= top; e++) {
     line(`M${box.l} ${y(10 ** e)}H${width - box.r}`, "grid");
@@ -85,7 +85,7 @@ function render({ state, el }) {
     const tone = phase.value === "decode" ? "blue" : "orange";
     table.show([[phase.value === "decode" ? "time per step" : "time of the prompt", si(now.seconds, "s"), tone],
                 ["tokens per second", significant(now.tokens_per_s), tone], ["intensity, FLOP/B", significant(now.intensity)],
-                ["ridge, FLOP/B", significant(now.ridge)], ["bound by", now.bound === "memory" ? "memory" : "arithmetic"]]);
+                ["bound by", now.bound === "memory" ? "memory" : "arithmetic"]]);
     const need = m.parameters * f.weight + batch.value * (m.window ? Math.min(context.value, m.window) : context.value) * m.kv_values * f.kv;
     const [slow, fast] = now.bound === "memory" ? [now.memory, now.compute] : [now.compute, now.memory];
     const idle = now.bound === "memory" ? "the arithmetic units are" : "the memory is";
@@ -94,7 +94,7 @@ function render({ state, el }) {
     verdict.textContent = text;
     voice.say(`${phase.value}: ${si(now.seconds, "s")}, ${significant(now.tokens_per_s)} tokens per second, bound by ${now.bound}.`);
   }
-  el.append(h("h4", {}, state.title), h("p", { class: "lead" }, state.lead),
+  el.append(h("h3", {}, state.title), h("p", { class: "lead" }, state.lead),
     h("div", { class: "controls" }, model.row, chip.row, batch.row, context.row, phase.row, format.row), plot, table.el, verdict, voice.el);
   draw();
   new ResizeObserver(draw).observe(plot);
