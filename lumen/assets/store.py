@@ -1,7 +1,8 @@
 """The folder everything is kept in, and the three habits that keep it whole.
 
-One writer at a time (`lock`), nothing half-made in sight (`building`), and a list of what must be there (`write_manifest`,
-`damage`): a folder is either absent, or complete as its manifest says, or noticed and made again.
+One writer at a time (`lock`), nothing half-made in sight (`building`), and a list of what must be there
+(`write_manifest`, `damage`): a folder is either absent, or complete as its manifest says, or noticed and
+made again.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def note(sentence: str) -> None:
 
 @contextmanager
 def lock(cache: Path, name: str) -> Iterator[None]:
-    """Hold `name` alone among all processes that share this cache. The system frees the lock of a process that dies."""
+    """Hold `name` alone among the processes that share this cache. A process that dies lets go of it."""
     (cache / "locks").mkdir(parents=True, exist_ok=True)
     guard = FileLock(cache / "locks" / f"{name}.lock")
     try:
@@ -53,7 +54,7 @@ def lock(cache: Path, name: str) -> Iterator[None]:
 
 @contextmanager
 def building(target: Path) -> Iterator[Path]:
-    """A scratch folder that becomes `target` if the block succeeds and vanishes if it does not. Call under `lock`."""
+    """A scratch folder that becomes `target` if the block succeeds and vanishes if not. Call under `lock`."""
     target.parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{target.name}-"
     for left_over in target.parent.glob(prefix + "*"):  # of a process that was killed
@@ -89,13 +90,13 @@ def need_space(needed: int, what: str, where: Path) -> None:
     free = shutil.disk_usage(where).free
     if free < needed:
         raise AssetError(
-            f"{what} needs {needed / 2**20:.0f} MiB under {where} and the disk has {free / 2**20:.0f} MiB left; "
+            f"{what} needs {needed / 2**20:.0f} MiB under {where}, where {free / 2**20:.0f} MiB are free; "
             "free some space or set LUMEN_CACHE to a folder on another disk."
         )
 
 
 def write_manifest(folder: Path, origin: str) -> None:
-    """List every file of `folder` with its size, and what it was made from. Written last: its presence means complete."""
+    """List every file of `folder` with its size, and what it was made from. Written last of all."""
     files = {
         file.relative_to(folder).as_posix(): file.stat().st_size
         for file in sorted(folder.rglob("*"))
@@ -105,7 +106,7 @@ def write_manifest(folder: Path, origin: str) -> None:
 
 
 def damage(folder: Path, origin: str) -> str | None:
-    """None if `folder` is whole and was made from `origin`; otherwise what is wrong with it. `""` if it is not there."""
+    """None if `folder` is whole and made from `origin`, `""` if it is not there, otherwise what is wrong."""
     if not folder.exists():
         return ""
     try:

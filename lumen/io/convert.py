@@ -1,7 +1,7 @@
-"""A GGUF file, made once into a Hugging Face folder beside it in the cache, so that later loads only map numbers.
+"""A GGUF file, made once into a Hugging Face folder in the cache, so that later loads only map numbers.
 
-The folder is what transformers, vLLM and this package read alike: config.json, generation_config.json, tokenizer.json,
-tokenizer_config.json, chat_template.jinja, model.safetensors (fp32).
+The folder is what transformers, vLLM and this package read alike: config.json, generation_config.json,
+tokenizer.json, tokenizer_config.json, chat_template.jinja, model.safetensors (fp32).
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from tqdm import tqdm
 
 from ..assets.store import building, damage, disk_errors, lock, need_space, note, write_manifest
 from . import gguf, hf_config, safetensors, tokenizer_files
+from .gguf_header import read_header
 
 FORMAT = 1  # raise it when the files below change, and every cache is made again
 
 
 def hf_folder(gguf_file: Path, name: str, cache: Path) -> Path:
-    """The folder for `gguf_file`, made if it is not there, not whole, or of another file. Safe in many processes."""
+    """The folder for `gguf_file`, made if absent, damaged or of another file. Safe in many processes."""
     folder = cache / "models" / name
     origin = f"format {FORMAT}, {gguf_file.name}, {gguf_file.stat().st_size} bytes"
     if damage(folder, origin) is not None:
@@ -35,7 +36,7 @@ def hf_folder(gguf_file: Path, name: str, cache: Path) -> Path:
 
 
 def _convert(gguf_file: Path, name: str, folder: Path) -> None:
-    header = gguf.read_header(gguf_file)
+    header = read_header(gguf_file)
     config = gguf.config_of(header, name)
     tokenizer = tokenizer_files.from_gguf(header, gguf_file.name)
     values = sum(torch.Size(tensor.shape).numel() for tensor in header.tensors.values())

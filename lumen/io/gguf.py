@@ -1,9 +1,10 @@
-"""Read a Llama-family model out of a GGUF file: its configuration, and its weights in fp32 under Hugging Face's names.
+"""Read a Llama-family model out of a GGUF file: its shape, and its fp32 weights under Hugging Face's names.
 
-Three things differ from the published checkpoint. Weights are quantized in blocks (the `gguf` package holds the formulas).
-Names are llama.cpp's. And the rows of q and k are permuted per head: llama.cpp turns neighbouring channels (2i, 2i+1),
-Hugging Face turns channel i with channel i + D/2. Undoing that needs each matrix's own number of heads; with 9 query and
-3 key/value heads a loader that uses 9 for both still runs, and the model speaks nonsense.
+Three things differ from the published checkpoint. Weights are quantized in blocks (the `gguf` package holds
+the formulas). Names are llama.cpp's. And the rows of q and k are permuted per head: llama.cpp turns
+neighbouring channels (2i, 2i+1), Hugging Face turns channel i with channel i + D/2. Undoing that needs each
+matrix's own number of heads; with 9 query and 3 key/value heads a loader that uses 9 for both still runs,
+and the model speaks nonsense.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from gguf.quants import dequantize
 
 from ..models.config import ModelConfig
 from .errors import BadFile
-from .gguf_header import Header, TensorInfo, read_header
+from .gguf_header import Header, TensorInfo
 
 _LAYER = {
     "attn_norm": "input_layernorm",
@@ -46,7 +47,7 @@ def config_of(header: Header, name: str) -> ModelConfig:
     get = _Metadata(header.metadata, name)
     if (kind := get("general.architecture", str)) != "llama":
         raise BadFile(
-            f"{name} holds a {kind!r} model; from GGUF we read the 'llama' family. Load it by its hub id instead."
+            f"{name} holds a {kind!r} model; from GGUF we read the 'llama' family. Load it by its hub id."
         )
     for key in ("llama.expert_count", "llama.rope.scaling.type"):
         if header.metadata.get(key) not in (None, 0, "none"):
@@ -101,7 +102,7 @@ def eos_ids(header: Header) -> tuple[int, ...]:
 def read_state(
     path: str | os.PathLike[str], header: Header, config: ModelConfig
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """`(name, fp32 array)` one tensor after another, so that a caller can show progress or convert on the way.
+    """`(name, fp32 array)` one tensor after another, so that a caller can show progress.
 
     Names and shapes are compared with `config` first: BadFile comes before the first tensor.
     """
@@ -119,7 +120,7 @@ def read_state(
 
 
 def unpermute(weight: np.ndarray, heads: int) -> np.ndarray:
-    """Rows of q or k from llama.cpp's order (0, D/2, 1, D/2+1, ...) back to (0, 1, ..., D-1). (heads * D, in)."""
+    """Rows of q or k, (heads * D, in), from llama.cpp's order 0, D/2, 1, D/2+1, ... to 0, 1, ..., D-1."""
     rows, columns = weight.shape
     pairs = weight.reshape(heads, rows // heads // 2, 2, columns)
     return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(rows, columns)
@@ -140,9 +141,8 @@ def _dequantize(raw: np.ndarray, info: TensorInfo) -> np.ndarray:
 def _hf_names(config: ModelConfig) -> dict[str, str]:
     names = {ours: theirs for ours, theirs in _OUTSIDE.items() if ours != "output.weight" or not config.tied}
     for i in range(config.num_layers):
-        names |= {
-            f"blk.{i}.{ours}.weight": f"model.layers.{i}.{theirs}.weight" for ours, theirs in _LAYER.items()
-        }
+        for ours, theirs in _LAYER.items():
+            names[f"blk.{i}.{ours}.weight"] = f"model.layers.{i}.{theirs}.weight"
     return names
 
 
@@ -153,16 +153,13 @@ def _check_shapes(file: str, header: Header, config: ModelConfig, names: dict[st
     missing = sorted(names.keys() - header.tensors.keys())
     extra = sorted(header.tensors.keys() - names.keys())
     if missing or extra:
-        what = (
-            f"misses {', '.join(missing[:4])}"
-            if missing
-            else f"holds {', '.join(extra[:4])}, not part of this model"
-        )
+        what = f"lacks {', '.join(missing[:4])}" if missing else f"holds {', '.join(extra[:4])} besides"
         raise BadFile(f"{file} {what}; it is damaged or of a kind this reader does not know.")
     for ours, theirs in names.items():
         if header.tensors[ours].shape != wanted[theirs]:
             raise BadFile(
-                f"{file}: {ours} has shape {header.tensors[ours].shape}, its description asks for {wanted[theirs]}. Fetch it again."
+                f"{file}: {ours} has shape {header.tensors[ours].shape}, "
+                f"its description asks for {wanted[theirs]}. Fetch it again."
             )
 
 
@@ -184,6 +181,6 @@ class _Metadata:
         value = self.pairs.get(key)
         if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
             raise BadFile(
-                f"{self.file}: {key!r} should be a {kind.__name__}, it is {str(value)[:40]!r}. Fetch it again."
+                f"{self.file}: {key!r} should be a {kind.__name__}, not {str(value)[:40]!r}. Fetch it again."
             )
         return value

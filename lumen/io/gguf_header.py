@@ -6,9 +6,9 @@
     padding  to `general.alignment` (32)
     data     one block per tensor
 
-Every count, length, dimension and offset in that picture is a number somebody else wrote. Each is compared with the bytes
-that are really left before it is used, so a file that is cut short or lies about its sizes ends in `BadFile`: never in a
-crash, an endless loop or an allocation larger than the file warrants.
+Every count, length, dimension and offset in that picture is a number somebody else wrote. Each is compared
+with the bytes that are really left before it is used, so a file that is cut short or lies about its sizes
+ends in `BadFile`: never in a crash, an endless loop or an allocation larger than the file warrants.
 
 Layout: ggml, docs/gguf.md, versions 2 and 3. Block sizes come from the `gguf` package.
 """
@@ -19,6 +19,7 @@ import mmap
 import os
 import struct
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -28,29 +29,17 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
 from .errors import BadFile
 
-MAX_ITEMS = (
-    1 << 22
-)  # entries of one list of strings, and pairs or tensors of one file; real files stay below 2**20
+MAX_ITEMS = 1 << 22  # texts in one list, pairs or tensors in one file; real files stay below 2**20
 MAX_DIMS = 4
 STRING, ARRAY = 8, 9
-SCALARS = {
-    0: "<B",
-    1: "<b",
-    2: "<H",
-    3: "<h",
-    4: "<I",
-    5: "<i",
-    6: "<f",
-    7: "<?",
-    10: "<Q",
-    11: "<q",
-    12: "<d",
-}
+BOOL = 7
+SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 10: "<Q", 11: "<q", 12: "<d"}
+SCALARS[BOOL] = "<?"
 
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """One tensor: `shape` in torch order (rows first), `start` and `size` in bytes from the start of the file."""
+    """One tensor: `shape` in torch order (rows first); `start` in the file and `size`, both in bytes."""
 
     name: str
     shape: tuple[int, ...]
@@ -69,7 +58,7 @@ class Header:
 
 
 def read_header(path: str | os.PathLike[str]) -> Header:
-    """The header of the file at `path`. Lists of numbers come as numpy arrays. Raises BadFile with the reason."""
+    """The header of the file at `path`; lists of numbers come as numpy arrays. BadFile says why not."""
     path = Path(path)
     try:
         with path.open("rb") as file:
@@ -88,9 +77,8 @@ class _Walk:
         self.data, self.name, self.at, self.end = data, name, 0, len(data)
 
     def bad(self, why: str) -> BadFile:
-        return BadFile(
-            f"{self.name} is not a whole GGUF file: {why} (at byte {self.at:,} of {self.end:,}). Fetch it again."
-        )
+        place = f"at byte {self.at:,} of {self.end:,}"
+        return BadFile(f"{self.name} is not a whole GGUF file: {why} ({place}). Fetch it again.")
 
     def take(self, layout: str) -> Any:
         """The next number, as `struct` describes it."""
@@ -128,7 +116,7 @@ class _Walk:
             return self.array(key)
         if kind not in SCALARS:
             raise self.bad(f"{key!r} has the unknown type {kind}")
-        if kind == 7 and self.at < self.end and self.data[self.at] > 1:
+        if kind == BOOL and self.at < self.end and self.data[self.at] > 1:
             raise self.bad(f"{key!r} is neither true nor false")
         return self.take(SCALARS[kind])
 
@@ -139,7 +127,7 @@ class _Walk:
             return [self.text(f"an entry of {key!r}") for _ in range(number)]
         if kind not in SCALARS:  # lists of lists exist in the format and in no model we know
             raise self.bad(f"{key!r} is a list of the unknown type {kind}")
-        dtype = np.dtype(SCALARS[kind] if kind != 7 else "u1")
+        dtype = np.dtype(SCALARS[kind] if kind != BOOL else "u1")
         number = self.take("<Q")
         if number * dtype.itemsize > self.end - self.at:
             raise self.bad(f"{key!r} claims {number:,} numbers")
@@ -174,9 +162,7 @@ class _Walk:
         dims = self.take("<I")
         if not 1 <= dims <= MAX_DIMS:
             raise self.bad(f"tensor {name!r} has {dims} dimensions")
-        shape = tuple(self.take("<Q") for _ in range(dims))[
-            ::-1
-        ]  # the file lists the fastest dimension first
+        shape = tuple(reversed([self.take("<Q") for _ in range(dims)]))  # the file lists the fastest first
         kind = self.take("<I")
         if kind not in set(GGMLQuantizationType):
             raise self.bad(f"tensor {name!r} has the unknown type {kind}")
@@ -203,7 +189,7 @@ class _Walk:
                 )
             tensors[name] = TensorInfo(name, shape, kind, start, size)
         ordered = sorted(tensors.values(), key=lambda tensor: tensor.start)
-        for first, second in zip(ordered, ordered[1:], strict=False):
+        for first, second in pairwise(ordered):
             if first.start + first.size > second.start:
                 raise self.bad(f"tensors {first.name!r} and {second.name!r} overlap")
         return tensors

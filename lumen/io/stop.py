@@ -1,8 +1,9 @@
 """Find stop sequences in a stream, and let nothing of them out before it is sure.
 
-One automaton for all stops (Aho and Corasick 1975): its state is the longest end of what was read that could still become
-a stop. Everything before that end is safe to emit; the end itself is held. Each item moves the state once, so the work is
-linear in the stream however many stops there are and however it is cut into chunks.
+One automaton for all stops (Aho and Corasick 1975): its state is the longest end of what was read that
+could still become a stop. Everything before that end is safe to emit; the end itself is held. Each item
+moves the state once, so the work is linear in the stream however many stops there are and however it is cut
+into chunks.
 
 Restarting the search at zero after a mismatch, the short way, misses stop [1, 2] in 1 1 2.
 """
@@ -15,10 +16,11 @@ from typing import Any
 
 
 class StopMatcher:
-    """Matches stops that are all strings, or all lists of token ids; `feed` then takes chunks of the same kind.
+    """Matches stops that are all strings or all lists of ids; `feed` takes chunks of the same kind.
 
-    The stop that is complete first wins; of those complete at the same place the longest, so that none of its text is
-    emitted. With no stops at all everything passes through. Raises ValueError for an empty stop or mixed kinds.
+    The stop that is complete first wins; of those complete at the same place the longest, so that none of
+    its text is emitted. With no stops at all everything passes through. Raises ValueError for an empty stop
+    or mixed kinds.
     """
 
     def __init__(self, stops: Sequence[str] | Sequence[Sequence[int]]):
@@ -88,7 +90,7 @@ class StopMatcher:
         return ("".join(out) if isinstance(chunk, str) else out), self.stopped_by
 
     def finish(self) -> Any:
-        """The stream is over: what was held back because it might have become a stop. A str, or a list of ids."""
+        """The stream is over: what was held back in case it became a stop, a str or a list of ids."""
         out = list(self._held)
         self._held.clear()
         self._state = 0

@@ -1,8 +1,9 @@
 """Token ids in, text out, one token at a time, and never a broken character.
 
-A byte-level token may hold half a character: the four bytes of an emoji are often two tokens. Decoding each token alone
-prints replacement signs; decoding everything again after each token is quadratic and still prints them at the cut. The
-decoder below keeps the bytes of an unfinished character back until the rest has come, so that
+A byte-level token may hold half a character: the four bytes of an emoji are often two tokens. Decoding each
+token alone prints replacement signs; decoding everything again after each token is quadratic and still
+prints them at the cut. The decoder below keeps the bytes of an unfinished character back until the rest has
+come, so that
 
     "".join(feed(id) for id in ids) + finish()  ==  decode(ids)     for every list of ids, cut anywhere.
 """
@@ -16,9 +17,10 @@ from collections.abc import Callable
 class StreamDecoder:
     """Feed ids, print what comes back, and `finish` at the end. One decoder per answer.
 
-    token_bytes(id) gives the bytes of one token; ids for which `skip(id)` holds (special tokens) leave no text and do not
-    part the characters around them, as in the full decode. With `strip_first_space` the text's first character is dropped if
-    it is a space, which is how SentencePiece vocabularies mark the start of a text.
+    token_bytes(id) gives the bytes of one token; ids for which `skip(id)` holds (special tokens) leave no
+    text and do not part the characters around them, as in the full decode. With `strip_first_space` the
+    text's first character is dropped if it is a space, which is how SentencePiece vocabularies mark the
+    start of a text.
     """
 
     def __init__(
@@ -35,7 +37,7 @@ class StreamDecoder:
         return "" if self._skip(token_id) else self._text(self._token_bytes(token_id), final=False)
 
     def finish(self) -> str:
-        """What is still held back: an unfinished character becomes one replacement sign, as in the full decode."""
+        """What is still held back: half a character becomes a replacement sign, as in the full decode."""
         return self._text(b"", final=True)
 
     def _text(self, raw: bytes, final: bool) -> str:

@@ -1,9 +1,9 @@
 """Text to token ids and back: the one interface, and its two kinds.
 
-`Tokenizer` wraps the `tokenizers` library: byte-level BPE, where each of the 256 bytes is written as one printable
-character (Radford et al. 2019, section 2.2), so that every text has an encoding and a token is just a run of bytes.
-`CharTokenizer` gives each character its own id. Decoding always goes through `token_bytes`, which is what makes the
-streaming decoder exact.
+`Tokenizer` wraps the `tokenizers` library: byte-level BPE, where each of the 256 bytes is written as one
+printable character (Radford et al. 2019, section 2.2), so that every text has an encoding and a token is
+just a run of bytes. `CharTokenizer` gives each character its own id. Decoding always goes through
+`token_bytes`, which is what makes the streaming decoder exact.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 class TextTokenizer(ABC):
-    """What a model's tokenizer offers. `eos_ids` is a set: chat models stop on several ids, and 0 may be one of them."""
+    """What a tokenizer offers. `eos_ids` is a set: chat models stop on several ids, and 0 may be one."""
 
     vocab_size: int
     eos_ids: frozenset[int] = frozenset()
@@ -38,7 +38,7 @@ class TextTokenizer(ABC):
 
     @abstractmethod
     def token_bytes(self, token_id: int) -> bytes:
-        """The bytes that one token stands for; often no whole character. ValueError for an id that is not there."""
+        """The bytes one token stands for; often no whole character. ValueError if there is no such id."""
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
         """The text of `ids`. Bytes that are no UTF-8 become replacement signs."""
@@ -52,7 +52,7 @@ class TextTokenizer(ABC):
         return StreamDecoder(self.token_bytes, skipped.__contains__, self._strip_first_space)
 
     def chat_text(self, messages: Sequence[Message], add_generation_prompt: bool = True) -> str:
-        """The prompt that the model's chat template makes of `messages`, as text. Raises ChatTemplateError."""
+        """The prompt that the chat template makes of `messages`, as text. Raises ChatTemplateError."""
         named = {"bos_token": self.bos_id, "eos_token": self.eos_id}
         special = {name: self.token_bytes(i).decode() for name, i in named.items() if i is not None}
         return render(
@@ -68,7 +68,7 @@ class TextTokenizer(ABC):
 
 
 class Tokenizer(TextTokenizer):
-    """A tokenizer of the `tokenizers` library. `add_bos`: was the model trained with a first token before plain text?"""
+    """A tokenizer of the `tokenizers` library. `add_bos`: does plain text start with the begin-of-text id?"""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Tokenizer(TextTokenizer):
         self._strip_first_space = self._sentencepiece and ('"Strip"' in decoder or '"Metaspace"' in decoder)
 
     def encode(self, text: str) -> list[int]:
-        """The ids of `text`, after the begin-of-text id if the model wants one. ValueError for text that is no Unicode."""
+        """The ids of `text`, after the begin-of-text id if the model wants one. ValueError: lone surrogates."""
         ids = self._encode_raw(text)
         return [self.bos_id, *ids] if self.add_bos and self.bos_id is not None else ids
 
@@ -149,7 +149,7 @@ class CharTokenizer(TextTokenizer):
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """Printable Latin-1 characters stand for their own byte; the other bytes get the characters from U+0100 on, in order."""
+    """Printable Latin-1 characters stand for their own byte; the others get U+0100 and on, in order."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}

@@ -1,4 +1,4 @@
-"""Where a tokenizer comes from: a GGUF file's vocabulary and merges, or a Hugging Face folder. And into such a folder."""
+"""Tokenizers from a GGUF file's vocabulary and merges, from a Hugging Face folder, and into such a folder."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from .gguf_header import Header
 from .tokenizer import Tokenizer
 
 USER_DEFINED = 4  # token_type of a token that is cut out of the text first but is ordinary otherwise
-# How text is cut before the merges. llama.cpp names the rule; each is GPT-2's, some cut out every digit first.
+# How text is cut before the merges, by llama.cpp's names: GPT-2's rule, or every digit alone and then that.
 _GPT2_RULE = {"gpt-2", "olmo", "jais", "mpt"}
 _DIGITS_FIRST = {"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone"}
 
 
 def from_gguf(header: Header, file: str) -> Tokenizer:
-    """The tokenizer that a GGUF file describes: byte-level BPE, special tokens, chat template. Raises BadFile."""
+    """What a GGUF file describes: byte-level BPE, special tokens, chat template. Raises BadFile."""
     data = header.metadata
     kind, rule = data.get("tokenizer.ggml.model"), data.get("tokenizer.ggml.pre")
     if kind != "gpt2" or rule not in _GPT2_RULE | _DIGITS_FIRST:
         raise BadFile(
-            f"{file} has a tokenizer of kind {kind!r}, {rule!r}; from GGUF we read GPT-2's kind. Load it by hub id."
+            f"{file} has a tokenizer of kind {kind!r}, {rule!r}; from GGUF we read byte-level BPE. "
+            "Load the model by its hub id."
         )
     tokens, merges = data.get("tokenizer.ggml.tokens"), data.get("tokenizer.ggml.merges")
     types = data.get("tokenizer.ggml.token_type")
@@ -43,9 +44,7 @@ def from_gguf(header: Header, file: str) -> Tokenizer:
         raise BadFile(f"{file}: a merge of the tokenizer is not two tokens. Fetch it again.")
     try:
         backend = Backend(models.BPE(vocab=vocabulary, merges=pairs))
-    except (
-        Exception
-    ) as error:  # the library raises plain Exception, for example for a merge of unknown tokens
+    except Exception as error:  # the library's own kind, for example for a merge of unknown tokens
         raise BadFile(
             f"{file}: the tokenizer's vocabulary and merges do not fit together ({error})."
         ) from error
@@ -75,15 +74,15 @@ def _inside(ids: tuple[int, ...], count: int, file: str) -> tuple[int, ...]:
 
 
 def from_folder(folder: Path) -> Tokenizer:
-    """The tokenizer of a Hugging Face folder: `tokenizer.json` and the small files beside it. Raises BadFile."""
+    """What a Hugging Face folder describes: tokenizer.json and the small files beside it. Raises BadFile."""
     file = folder / "tokenizer.json"
     if not file.exists():
         raise BadFile(
-            f"{folder} has no tokenizer.json; convert it once with transformers (AutoTokenizer, save_pretrained)."
+            f"{folder} has no tokenizer.json; make it with transformers (AutoTokenizer, save_pretrained)."
         )
     try:
         backend = Backend.from_file(str(file))
-    except Exception as error:  # the library raises plain Exception
+    except Exception as error:  # the library's own kind
         raise BadFile(
             f"{file} is not a tokenizer this version of `tokenizers` can read ({error})."
         ) from error
