@@ -1,0 +1,93 @@
+# Lumen: `make book` builds the course, `make test` proves it. `make help` lists the rest.
+# Variables: PYTHON (which Python makes .venv), TORCH_INDEX (another index for torch, e.g. PyTorch's CPU wheels),
+# CHROMIUM (the browser for the tests), PORT (for serve), JOBS (test processes).
+
+PYTHON ?= python3
+PORT   ?= 8000
+JOBS   ?= 2
+PY     := .venv/bin/python
+TOOLS  := book/tools
+
+# Tests share the cores between JOBS processes, so each computes with one thread.
+PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest -n $(JOBS) --dist loadfile
+NBVAL  := $(PYTEST) -p no:cacheprovider --nbval-current-env --nbval-cell-timeout 300
+QUIET  := TQDM_DISABLE=1
+
+.DEFAULT_GOAL := help
+.PHONY: help env proof-env book test lint unit notebook-tests browser-tests lab serve notebooks checkpoints bench \
+        test-gpu clean
+
+help: ## this list
+	@echo "make TARGET, where TARGET is one of"
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | column -t -s '|' 2>/dev/null || sed -n 's/^\([a-z-]*\):.*## /  \1: /p' Makefile
+
+env:
+	@command -v $(PYTHON) >/dev/null 2>&1 || { printf '\nNo Python called "$(PYTHON)".\n  Cure: install Python 3.11 or newer (on Debian: apt-get install python3 python3-venv), or name one: make PYTHON=python3.12 book\n\n'; exit 1; }
+	@$(PYTHON) $(TOOLS)/environment.py
+
+proof-env:
+	@command -v $(PYTHON) >/dev/null 2>&1 || $(MAKE) --no-print-directory env
+	@$(PYTHON) $(TOOLS)/environment.py --proof
+
+book: env ## set up .venv, build the HTML with warnings as errors, say where to open it
+	@echo "== book: HTML from the stored notebooks, warnings are errors"
+	@$(PY) $(TOOLS)/build_book.py
+
+test: proof-env lint unit notebook-tests book browser-tests ## everything CI proves, in the same environment
+	@echo "== test: all of it passed"
+
+lint:
+	@echo "== lint: ruff, format, mypy"
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(PY) -m mypy
+
+unit:
+	@echo "== unit: the package, the tools, the generated files"
+	@$(PYTEST) -m "not gpu and not browser" tests
+
+# Solutions: strict, every output compared but those of cells tagged nbval-ignore-output; a verdict that is not RIGHT
+# is an error. Chapters: must run; only the cells tagged nbval-check-output are compared.
+notebook-tests:
+	@echo "== notebooks: solutions strictly, chapters run from top to bottom"
+	@if ls solutions/*.ipynb >/dev/null 2>&1; then \
+	  $(QUIET) LUMEN_STRICT=1 $(NBVAL) --nbval --nbval-sanitize-with tests/book/sanitize.cfg solutions; fi
+	@if ls chapters/*.ipynb >/dev/null 2>&1; then $(QUIET) $(NBVAL) --nbval-lax chapters; fi
+
+browser-tests:
+	@echo "== browser: every page, wide and narrow, light and dark, no other network"
+	@CHROMIUM="$$($(PY) $(TOOLS)/environment.py --browser)" $(PY) -m pytest -m browser tests/browser
+
+lab: env ## JupyterLab on the notebooks
+	@echo "== lab: JupyterLab; start with chapters/ or exercises/"
+	@$(PY) -m jupyter lab
+
+serve: book ## the built book on http://127.0.0.1:8000 (PORT=...)
+	@echo "== serve: http://127.0.0.1:$(PORT) (stop with Ctrl-C)"
+	@$(PY) -m http.server $(PORT) --bind 127.0.0.1 --directory book/_build/html
+
+notebooks: env ## sync text and notebooks, run what changed, regenerate exercises, map and badge rows
+	@echo "== notebooks: sync, run what changed, regenerate"
+	@$(PY) $(TOOLS)/notebooks.py
+	@$(PY) $(TOOLS)/make_exercises.py
+	@$(PY) $(TOOLS)/coursemap.py
+
+checkpoints: env ## train the shipped checkpoints again (long on a CPU; resumes)
+	@echo "== checkpoints: training what lumen/checkpoints ships"
+	@$(PY) -m lumen.train
+
+bench: env ## ours against Hugging Face, in one run on this machine
+	@echo "== bench: interleaved, medians and ratios"
+	@$(PY) -m benchmarks
+
+test-gpu: env ## on a CUDA machine: gpu-marked tests and every solution, strictly
+	@echo "== test-gpu: LUMEN_DEVICE=cuda"
+	@$(PY) -c "import sys, torch; torch.cuda.is_available() or sys.exit('No CUDA device was found by torch. Cure: run this on a GPU machine with a CUDA build of torch.')"
+	@LUMEN_DEVICE=cuda $(PY) -m pytest -m gpu tests || [ $$? -eq 5 ]
+	@$(QUIET) LUMEN_DEVICE=cuda LUMEN_STRICT=1 $(PY) -m pytest --nbval --nbval-current-env --nbval-cell-timeout 300 \
+	  --nbval-sanitize-with tests/book/sanitize.cfg solutions
+
+clean: ## remove the built book, caches and screenshots (not .venv, not downloaded models)
+	@echo "== clean: book/_build, caches, shots"
+	@rm -rf book/_build shots build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

@@ -1,0 +1,79 @@
+"""exercises/*.ipynb from solutions/*.ipynb, with nbgrader's own preprocessors and no database.
+
+    python book/tools/make_exercises.py            write those that changed
+    python book/tools/make_exercises.py --check    change nothing, exit 1 when one is stale (CI)
+
+What happens to a cell of the solution:
+- tagged `solution-only`: dropped;
+- `### BEGIN SOLUTION` … `### END SOLUTION` inside a function: becomes a stub that raises NotImplementedError;
+- the same at the left margin (a number to fill in): only the comment stays, so that Run All never stops;
+- tagged `remove-cell` (the text of a task, hidden on the solution page): kept, without the tag;
+- outputs are cleared, graded cells are locked, title and badge row say "exercises".
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import nbformat
+import repo
+import sync
+import templates
+from nbgrader.preprocessors import CheckCellMetadata, ClearHiddenTests, ClearOutput, ClearSolutions, LockCells
+from notebooks import dumps, save
+from traitlets.config import Config
+
+CONFIG = Config()
+CONFIG.ClearSolutions.code_stub = {"python": "# YOUR CODE HERE\nraise NotImplementedError()"}
+STEPS = (CheckCellMetadata, LockCells, ClearSolutions, ClearHiddenTests, ClearOutput)
+
+
+def convert(source: Path) -> str:
+    """The text of the exercise notebook made from one solution notebook."""
+    notebook, resources = nbformat.read(source, as_version=4), {}
+    notebook.cells = [c for c in notebook.cells if "solution-only" not in c.metadata.get("tags", [])]
+    for step in STEPS:
+        notebook, resources = step(config=CONFIG).preprocess(notebook, resources)
+    for cell in notebook.cells:
+        tags = cell.metadata.get("tags", [])
+        if "badges" in tags:
+            cell.source = templates.badges("exercises", source.stem)
+        if "remove-cell" in tags:
+            tags.remove("remove-cell")
+        if cell.cell_type == "code":
+            cell.source = re.sub(
+                r"^(# YOUR CODE HERE)\nraise NotImplementedError\(\)$", r"\1", cell.source, flags=re.M
+            )
+            cell.execution_count = None
+    title = notebook.cells[0]
+    title.source = re.sub(r"\bSolutions?\b", "Exercises", title.source, count=1)
+    notebook.metadata = nbformat.NotebookNode(sync.METADATA)
+    notebook.metadata.pop("jupytext", None)  # generated: no text beside it
+    return dumps(notebook)
+
+
+def main(check: bool) -> int:
+    folder, stale = repo.ROOT / "exercises", []
+    sources = sorted((repo.ROOT / "solutions").glob("*.ipynb"))
+    for source in sources:
+        target, text = folder / source.name, convert(source)
+        if check:
+            if not target.exists() or target.read_text("utf8") != text:
+                stale.append(f"exercises/{source.name} is not what solutions/{source.name} gives")
+        else:
+            folder.mkdir(exist_ok=True)
+            if save(target, text):
+                print(f"wrote exercises/{source.name}")
+    for orphan in sorted(folder.glob("*.ipynb")):
+        if not (repo.ROOT / "solutions" / orphan.name).exists():
+            stale.append(f"exercises/{orphan.name} has no solution; delete it")
+    print(*stale or [f"{len(sources)} exercise sets in step"], sep="\n")
+    if stale:
+        print("Cure: make notebooks")
+    return int(bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main("--check" in sys.argv[1:]))

@@ -1,0 +1,162 @@
+"""Keep chapters/*.ipynb and solutions/*.ipynb in step with their text, and run what changed.
+
+    python book/tools/notebooks.py                     sync all, run those whose code changed
+    python book/tools/notebooks.py 04_kv_cache         only this one, in both folders
+    python book/tools/notebooks.py --force 02_roofline run it although its code did not change
+    python book/tools/notebooks.py --no-run            sync the text; outputs of changed notebooks are dropped
+    python book/tools/notebooks.py --check             change nothing, exit 1 when one is out of step (CI)
+
+A notebook's metadata holds the hash of the code that made its outputs, so "changed" is exact: prose can be
+mended without a run, and outputs of other code are never shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+
+import nbformat
+import repo
+import sync
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+from nbformat import NotebookNode
+from tqdm import tqdm
+
+CELL_TIMEOUT_S = 300
+
+
+def texts(names: list[str]) -> list[Path]:
+    """Text notebooks of the course, or those with these slugs (a path's stem counts as a slug)."""
+    found = [p for kind in ("chapters", "solutions") for p in sorted((repo.ROOT / kind).glob("[0-9]*.py"))]
+    wanted = {Path(n).stem for n in names}
+    if missing := wanted - {p.stem for p in found}:
+        raise sync.NotebookError(f"no notebook {', '.join(sorted(missing))} in chapters/ or solutions/")
+    return [p for p in found if not wanted or p.stem in wanted]
+
+
+def load(path: Path) -> NotebookNode | None:
+    return nbformat.read(path, as_version=4) if path.exists() else None
+
+
+def save(path: Path, text: str) -> bool:
+    """Write `text` if it differs, whole or not at all; say whether it was written."""
+    if path.exists() and path.read_text("utf8") == text:
+        return False
+    part = path.with_suffix(path.suffix + ".tmp")
+    part.write_text(text, "utf8")
+    part.replace(path)
+    return True
+
+
+def dumps(notebook: NotebookNode) -> str:
+    nbformat.validate(notebook)
+    return nbformat.writes(notebook).rstrip("\n") + "\n"
+
+
+def run(notebook: NotebookNode, folder: Path, label: str) -> None:
+    """Execute in a fresh kernel whose working directory is `folder`; raises CellExecutionError."""
+    bar = tqdm(total=sum(c.cell_type == "code" for c in notebook.cells), desc=label, unit="cell")
+    client = NotebookClient(
+        notebook,
+        timeout=CELL_TIMEOUT_S,
+        record_timing=False,
+        store_widget_state=False,
+        coalesce_streams=True,
+        resources={"metadata": {"path": str(folder)}},
+        on_cell_executed=lambda cell, cell_index, execute_reply: bar.update(),
+    )
+    try:
+        client.execute()
+    finally:
+        bar.close()
+
+
+def build(path: Path, force: bool, execute: bool) -> str:
+    """Bring one notebook up to date; returns what was done in words ("" when nothing)."""
+    kind, name, target = path.parent.name, path.stem, path.with_suffix(".ipynb")
+    text = sync.fill(path.read_text("utf8"), kind, name)
+    new, old = sync.parse(text), load(target)
+    wanted, done = sync.source_hash(new), ""
+    if sync.ran(old, wanted) and not force:
+        sync.carry(new, old)
+        new.metadata["lumen"] = {"source_hash": wanted}
+    elif execute:
+        start = time.perf_counter()
+        run(new, path.parent, f"{kind}/{name}")
+        done = f"ran in {time.perf_counter() - start:.0f} s"
+        new.metadata["lumen"] = {"source_hash": wanted}
+    sync.tidy(new)
+    wrote = [save(path, text), save(target, dumps(new))]
+    return done or ("synced" if any(wrote) else "")
+
+
+def problems(path: Path) -> list[str]:
+    """What is out of step between a text and its notebook, each as a sentence."""
+    kind, name, target = path.parent.name, path.stem, path.with_suffix(".ipynb")
+    where = f"{kind}/{name}"
+    text = path.read_text("utf8")
+    try:
+        filled = sync.fill(text, kind, name)
+    except (ValueError, KeyError) as error:
+        return [f"{where}: {error}"]
+    if filled != text:
+        return [f"{where}.py: badge row, set-up cell or header differ from the template"]
+    new, old = sync.parse(text), load(target)
+    if old is None:
+        return [f"{where}.ipynb does not exist"]
+    wanted = sync.source_hash(new)
+    if not sync.ran(old, wanted):
+        return [f"{where}.ipynb: its outputs were not made by the code in {where}.py"]
+    sync.carry(new, old)
+    new.metadata["lumen"] = {"source_hash": wanted}
+    sync.tidy(new)
+    return [] if dumps(new) == target.read_text("utf8") else [f"{where}.ipynb differs from {where}.py"]
+
+
+def strays(root: Path) -> list[str]:
+    """Notebooks without a text: nobody can review them."""
+    found = [p for kind in ("chapters", "solutions") for p in sorted((root / kind).glob("*.ipynb"))]
+    return [f"{p.relative_to(root)} has no .py beside it" for p in found if not p.with_suffix(".py").exists()]
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--force", action="store_true")
+    parser.add_argument("--no-run", action="store_true")
+    args = parser.parse_args(argv)
+    try:
+        paths = texts(args.names)
+    except sync.NotebookError as error:
+        print(error)
+        return 1
+    if args.check:
+        found = [p for path in paths for p in problems(path)] + strays(repo.ROOT)
+        print(*found or [f"{len(paths)} notebooks in step"], sep="\n")
+        if found:
+            print("Cure: make notebooks")
+        return int(bool(found))
+    os.environ.update(
+        LUMEN_STRICT="1", TQDM_DISABLE="1"
+    )  # for the kernels: a wrong solution stops, no bars in outputs
+    failed = 0
+    for path in tqdm(paths, desc="notebooks", unit="notebook", disable=len(paths) < 2):
+        try:
+            if done := build(path, args.force, not args.no_run):
+                tqdm.write(f"{path.relative_to(repo.ROOT)}: {done}")
+        except (ValueError, KeyError, CellExecutionError) as error:
+            failed += 1
+            tqdm.write(f"{path.relative_to(repo.ROOT)}: {error}")
+    print(f"{len(paths) - failed} of {len(paths)} notebooks in step")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
