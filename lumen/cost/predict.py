@@ -26,20 +26,20 @@ CacheKind = Literal["static", "dynamic"]
 
 @dataclass(frozen=True)
 class Part:
-    """Seconds of one part of a step: what its bytes take, what its FLOPs take, and the longer of the two."""
+    """Seconds of one part of a step, and which of the chip's two ceilings it stands under."""
 
-    memory: float = 0.0
-    compute: float = 0.0
-
-    @property
-    def seconds(self) -> float:
-        return max(self.memory, self.compute)
+    seconds: float
+    bound_by: Literal["memory", "compute"]
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """A predicted time in seconds, with its parts ("projections", "mlp", "head", "attention", "cache", "elementwise",
-    "overhead"; they may overlap on a GPU) and what it is bound by: "memory", "compute" or "overhead"."""
+    """A predicted time, its parts, and what most of it is bound by: "memory", "compute" or "overhead".
+
+    `parts` are seconds of "projections", "mlp", "head", "attention", "cache" (writes), "elementwise"
+    (measured chips only) and "overhead". They add up to `seconds`, except on a GPU, where overhead runs
+    beside the work.
+    """
 
     seconds: float
     parts: dict[str, float]
@@ -98,8 +98,8 @@ def predict_prefill(
     flops = 4 * config.num_heads * config.head_dim * config.num_layers * pairs
     curves = chip.achieved.get(dtype_name(dtype))
     rate = at(curves.attention, prompt) if curves else chip.peak(dtype)
-    parts["attention"] = Part(compute=flops / rate)
-    parts["cache"] = Part(memory=kv_bytes(config, prompt, batch, kv) / chip.bandwidth)
+    parts["attention"] = Part(flops / rate, "compute")
+    parts["cache"] = Part(kv_bytes(config, prompt, batch, kv) / chip.bandwidth, "memory")
     return _sum(config, chip, parts, batch * prompt, dtype, overhead_operators)
 
 
@@ -131,9 +131,10 @@ def predict_decode(
     flops = 4 * config.num_heads * config.head_dim * config.num_layers * seen * batch
     curves = chip.achieved.get(dtype_name(dtype))
     speed = at(curves.cache_read, batch) if curves else chip.bandwidth
-    parts["attention"] = Part(memory=read / speed, compute=flops / chip.peak(dtype))
+    memory, compute = read / speed, flops / chip.peak(dtype)
+    parts["attention"] = Part(max(memory, compute), "memory" if memory >= compute else "compute")
     written = kv_bytes_per_token(config, kv) * batch + (2 * read if cache == "dynamic" else 0)
-    parts["cache"] = Part(memory=written / chip.bandwidth)
+    parts["cache"] = Part(written / chip.bandwidth, "memory")
     return _sum(config, chip, parts, batch, dtype, overhead_operators)
 
 
@@ -165,16 +166,22 @@ def max_batch(
 def _matrices(
     config: ModelConfig, chip: Chip, rows: int, head_rows: int, dtype: object, weight_dtype: object
 ) -> dict[str, Part]:
-    """The weight matrices by part. Memory at the chip's bandwidth, FLOPs at the rate it reaches with that many rows."""
+    """The weight matrices by part: the longer of their bytes at the bandwidth and their FLOPs at the rate.
+
+    The measured rate at few rows has the reading of weights in `dtype` in it, so it says nothing of weights
+    that are stored smaller: for these the peak is used, which asks for a kernel that unpacks them in
+    registers.
+    """
     stored = bytes_per_value(dtype if weight_dtype is None else weight_dtype)
-    curves = chip.achieved.get(dtype_name(dtype))
+    curves = chip.achieved.get(dtype_name(dtype)) if stored == bytes_per_value(dtype) else None
     parts: dict[str, Part] = {}
     for matrix in matmuls(config):
         used = head_rows if matrix.part == "head" else rows
+        flops, memory = 2 * matrix.weights * used, matrix.weights * stored / chip.bandwidth
         rate = at(curves.matmul, used) if curves else chip.peak(dtype)
-        memory, compute = matrix.weights * stored / chip.bandwidth, 2 * matrix.weights * used / rate
-        before = parts.get(matrix.part, Part())
-        parts[matrix.part] = Part(before.memory + memory, before.compute + compute)
+        limit: Literal["memory", "compute"] = "memory" if memory >= flops / chip.peak(dtype) else "compute"
+        before = parts[matrix.part].seconds if matrix.part in parts else 0.0
+        parts[matrix.part] = Part(before + max(memory, flops / rate), limit)
     return parts
 
 
@@ -184,15 +191,13 @@ def _sum(
     """Add what only eager programs on measured chips pay, add up, and say what took longest."""
     curves = chip.achieved.get(dtype_name(dtype))
     if curves:
-        parts["elementwise"] = Part(memory=elementwise_bytes(config, rows, dtype) / curves.elementwise)
+        parts["elementwise"] = Part(elementwise_bytes(config, rows, dtype) / curves.elementwise, "memory")
     overhead = chip.overhead_s * (operators(config) if count is None else count)
     work = sum(part.seconds for part in parts.values())
     # A CPU starts an operator when the last one has ended; a GPU works while the host prepares the next.
     seconds = max(work, overhead) if chip.asynchronous else work + overhead
-    by_limit = {
-        "memory": sum(p.seconds for p in parts.values() if p.memory >= p.compute),
-        "compute": sum(p.seconds for p in parts.values() if p.memory < p.compute),
-        "overhead": overhead,
-    }
+    limits = {"memory": 0.0, "compute": 0.0, "overhead": overhead}
+    for part in parts.values():
+        limits[part.bound_by] += part.seconds
     named = {name: part.seconds for name, part in parts.items()} | {"overhead": overhead}
-    return Prediction(seconds, named, max(by_limit, key=by_limit.__getitem__))
+    return Prediction(seconds, named, max(limits, key=limits.__getitem__))

@@ -1,0 +1,29 @@
+"""The one timer, the split of a generation into prefill and decode, peak memory, and published measurements.
+
+>>> from lumen import bench
+>>> timing = bench.measure(lambda: sorted(range(1000)), repeats=3)
+>>> len(timing.samples)
+3
+"""
+
+from __future__ import annotations
+
+from lumen.bench.evidence import NoEvidence, evidence, load_evidence
+from lumen.bench.generation import Generation, generation
+from lumen.bench.memory import peak_memory
+from lumen.bench.timer import Timing, compare, measure, quiet, synchronize, threads
+
+__all__ = [
+    "Generation",
+    "NoEvidence",
+    "Timing",
+    "compare",
+    "evidence",
+    "generation",
+    "load_evidence",
+    "measure",
+    "peak_memory",
+    "quiet",
+    "synchronize",
+    "threads",
+]

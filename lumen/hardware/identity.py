@@ -1,0 +1,53 @@
+"""What machine and what versions a number was taken on, without naming its host, its user or any path."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+
+def cpu_name() -> str:
+    """The processor's marketing name."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.lower().startswith(("model name", "hardware")):
+                return " ".join(line.split(":", 1)[1].split())
+    except OSError:
+        pass
+    if sys.platform == "darwin":
+        asked = ["sysctl", "-n", "machdep.cpu.brand_string"]
+        answer = subprocess.run(asked, capture_output=True, text=True, check=False)
+        if answer.returncode == 0 and answer.stdout.strip():
+            return answer.stdout.strip()
+    return platform.processor() or platform.machine() or "unknown CPU"
+
+
+def gpu_name() -> str | None:
+    """The current CUDA device's name, None without one. Imports torch."""
+    import torch
+
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else None
+
+
+def memory_bytes() -> float:
+    """Main memory of the machine; 0 when the system does not say. [B]"""
+    import os
+
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, OSError, ValueError):
+        return 0.0
+
+
+def versions(packages: tuple[str, ...] = ("torch", "numpy", "lumen-inference")) -> dict[str, str]:
+    """Versions of Python and of those packages that are installed."""
+    found = {"python": platform.python_version()}
+    for package in packages:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
