@@ -1,4 +1,5 @@
-"""What the reader looks at and plays with: figures, kernel-less explorers, live labs. Needs no torch to import.
+"""What the reader looks at and plays with: figures, explorers, live labs. Needs no torch to
+import.
 
 Everything is looked up on first use, so `import lumen.explore` costs nothing.
 """

@@ -1,4 +1,5 @@
-"""The cache-size calculator: bytes a token, users that fit, and the batch at which the cache outweighs the weights."""
+"""The cache-size calculator: bytes a token, users that fit, and the batch at which the cache outweighs the
+weights."""
 
 from __future__ import annotations
 
@@ -6,7 +7,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from lumen import cost
-from lumen.explore.roofline import CONTEXTS, DEFAULT_CHIPS, DEFAULT_MODELS, chip_numbers, chosen, closest, model_numbers
+from lumen.explore.roofline import (
+    CONTEXTS,
+    DEFAULT_CHIPS,
+    DEFAULT_MODELS,
+    chip_numbers,
+    chosen,
+    closest,
+    model_numbers,
+)
 from lumen.explore.widget import JSWidget
 from lumen.hardware import CHIPS, Chip
 from lumen.models.config import CONFIGS, ModelConfig
@@ -18,7 +27,8 @@ USERS = tuple(2**i for i in range(11))
 def sizes(
     config: ModelConfig, memory: float, context: int, users: int, kv: float, weight: float, reserve: float
 ) -> dict[str, Any]:
-    """Sizes in bytes, from `lumen.cost`. The twin of `sizes` in cache_size.js; `kv` and `weight` are bytes a value."""
+    """Sizes in bytes, from `lumen.cost`. The twin of `sizes` in cache_size.js; `kv` and `weight` are bytes a
+    value."""
     return {
         "perToken": cost.kv_bytes_per_token(config, kv),
         "perUser": cost.kv_bytes(config, context, dtype=kv),
@@ -54,7 +64,9 @@ class CacheSize(JSWidget):
         lead: str = "The cache grows with every token of every user; the weights are paid once.",
     ) -> None:
         if not 0 <= reserve < 1:
-            raise ValueError(f"reserve is a share of the memory, from 0 up to but not including 1; got {reserve}")
+            raise ValueError(
+                f"reserve is a share of the memory, from 0 up to but not including 1; got {reserve}"
+            )
         for name in (kv, weight):
             if name not in FORMATS:
                 raise ValueError(f"no format {name!r} here; choose from: {', '.join(FORMATS)}")
@@ -65,7 +77,9 @@ class CacheSize(JSWidget):
             lead=lead,
             models=[model_numbers(m) for m in shapes],
             chips=[chip_numbers(c) for c in machines],
-            formats=[{"name": n, "label": text, "bytes": cost.bytes_per_value(n)} for n, text in FORMATS.items()],
+            formats=[
+                {"name": n, "label": text, "bytes": cost.bytes_per_value(n)} for n, text in FORMATS.items()
+            ],
             contexts=list(CONTEXTS),
             users_scale=list(USERS),
             model=shapes[0].name,

@@ -32,11 +32,12 @@ def _number(value: float) -> str:
 def reveal(
     *, guess: float, model: float, measured: Value, unit: str, title: str, what: str = "", log: bool = True
 ) -> go.Figure:
-    """The reader's guess, the model's prediction and the measurement on one axis; whiskers show the whole spread.
+    """The reader's guess, the model's prediction and the measurement on one axis; whiskers show the whole
+    spread.
 
-    `measured` is a number, raw samples, or anything with `.samples` (a `lumen.bench.Timing`); its median is the dot.
-    `title` states the finding, `what` names the quantity on the axis, `unit` its unit. Above-zero values unless
-    `log=False`. Returns the figure: put it on the cell's last line.
+    `measured` is a number, raw samples, or anything with `.samples` (a `lumen.bench.Timing`); its median is
+    the dot. `title` states the finding, `what` names the quantity on the axis, `unit` its unit. Above-zero
+    values unless `log=False`. Returns the figure: put it on the cell's last line.
 
     >>> reveal(guess=10, model=109.1, measured=[9.1, 9.4, 9.9], unit="times", title="The clock gains less")
     """
@@ -45,10 +46,17 @@ def reveal(
         ("model", _samples("model", model, log=log), palette.blue, "diamond"),
         ("measured", _samples("measured", measured, log=log), palette.orange, "circle"),
     ]
-    fig = figure(title, x=f"{what} ({unit})" if what else unit, y="source of the number", height=260, log_x=log)
+    fig = figure(
+        title, x=f"{what} ({unit})" if what else unit, y="source of the number", height=260, log_x=log
+    )
     for name, samples, color, symbol in rows:
         mid = statistics.median(samples)
-        spread = {"array": [max(samples) - mid], "arrayminus": [mid - min(samples)], "thickness": 2, "width": 7}
+        spread = {
+            "array": [max(samples) - mid],
+            "arrayminus": [mid - min(samples)],
+            "thickness": 2,
+            "width": 7,
+        }
         fig.add_scatter(
             x=[mid],
             y=[name],
@@ -69,7 +77,8 @@ def reveal(
 
 
 def _room(low: float, high: float, log: bool) -> list[float]:
-    """Axis ends with space for the labels of the outermost points; in decades when the axis is logarithmic."""
+    """Axis ends with space for the labels of the outermost points; in decades when the axis is
+    logarithmic."""
     a, b = (math.log10(low), math.log10(high)) if log else (low, high)
     pad = max(0.18 * (b - a), 0.15 if log else 0.05 * max(abs(a), abs(b), 1e-12))
     return [a - pad, b + pad]
@@ -78,10 +87,11 @@ def _room(low: float, high: float, log: bool) -> list[float]:
 def predicted_vs_measured(
     points: Mapping[str, Sequence[tuple[float, Value]]], *, unit: str, title: str, band: float = 0.25
 ) -> go.Figure:
-    """Predictions against measurements on log-log axes, with the line of equality and a band of ± `band` around it.
+    """Predictions against measurements on log-log axes, with the line of equality and a band of ± `band`
+    around it.
 
-    `points` maps a name (three at most are told apart at a glance) to pairs (predicted, measured); `measured` may be raw
-    samples, whose median is the dot and whose spread the whiskers.
+    `points` maps a name (three at most are told apart at a glance) to pairs (predicted, measured); `measured`
+    may be raw samples, whose median is the dot and whose spread the whiskers.
 
     >>> predicted_vs_measured({"decode": [(7.1, [7.9, 8.0, 8.4])]}, unit="ms", title="Within 25 %")
     """
@@ -106,7 +116,13 @@ def predicted_vs_measured(
         hoverinfo="skip",
         name=f"± {band:.0%}",
     )
-    fig.add_scatter(x=[low, high], y=[low, high], mode="lines", line={"color": palette.grey, "dash": "dot"}, hoverinfo="skip")
+    fig.add_scatter(
+        x=[low, high],
+        y=[low, high],
+        mode="lines",
+        line={"color": palette.grey, "dash": "dot"},
+        hoverinfo="skip",
+    )
     symbols = ("circle", "diamond", "square", "triangle-up", "x", "cross")
     colors = (palette.blue, palette.orange, palette.green, palette.purple, palette.ochre, palette.grey)
     for i, (name, some) in enumerate(pairs.items()):

@@ -1,4 +1,5 @@
-"""Quizzes that answer back: every wrong choice says why it is wrong. No kernel, nothing stored, nothing sent."""
+"""Quizzes that answer back: every wrong choice says why it is wrong. No kernel, nothing stored, nothing
+sent."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ def _text(owner: str, value: Any) -> str:
 
 
 def _choice(question: Mapping[str, Any], where: str, shuffle: bool) -> dict[str, Any]:
-    choices = [
+    choices: list[dict[str, Any]] = [
         {
             "text": _text(f"{where}, choice {i}", choice.get("text")),
             "ok": bool(choice.get("ok", False)),
@@ -28,7 +29,9 @@ def _choice(question: Mapping[str, Any], where: str, shuffle: bool) -> dict[str,
     if len(choices) < 2 or sum(choice["ok"] for choice in choices) != 1:
         raise ValueError(f"{where} needs two choices at least, exactly one of them with ok=True")
     if shuffle:
-        random.Random(where + question["question"]).shuffle(choices)  # the same order for everybody, every time
+        random.Random(where + question["question"]).shuffle(
+            choices
+        )  # the same order for everybody, every time
     return {"choices": choices}
 
 
@@ -49,7 +52,9 @@ def _numeric(question: Mapping[str, Any], where: str) -> dict[str, Any]:
     slips = [_slip(where, slip, tolerance) for slip in question.get("slips", [])]
     for slip in slips:
         if abs(slip["answer"] - answer) <= tolerance:
-            raise ValueError(f"{where}: the slip {slip['answer']:g} lies inside the tolerance of the right answer")
+            raise ValueError(
+                f"{where}: the slip {slip['answer']:g} lies inside the tolerance of the right answer"
+            )
     return {
         "answer": answer,
         "tolerance": tolerance,
@@ -63,13 +68,15 @@ def _numeric(question: Mapping[str, Any], where: str) -> dict[str, Any]:
 class Quiz(JSWidget):
     """Questions, each on its own card, with a score line below.
 
-    A choice question: `{"kind": "choice", "question": …, "choices": [{"text": …, "ok": True, "why": …}, …]}`. Exactly one
-    is right, and every choice has its `why`. A numeric question: `{"kind": "numeric", "question": …, "answer": 7.0,
-    "tolerance": 0.3, "unit": "ms", "right": …, "wrong": …, "slips": [{"answer": 14, "why": …}]}`; the tolerance is
-    absolute, in the unit of the answer (default: 5 % of it), and a slip is a wrong answer with a cause worth naming.
+    A choice question: `{"kind": "choice", "question": …, "choices": [{"text": …, "ok": True, "why": …}, …]}`.
+    Exactly one is right, and every choice has its `why`. A numeric question: `{"kind": "numeric", "question":
+    …, "answer": 7.0, "tolerance": 0.3, "unit": "ms", "right": …, "wrong": …, "slips": [{"answer": 14, "why":
+    …}]}`; the tolerance is absolute, in the unit of the answer (default: 5 % of it), and a slip is a wrong
+    answer with a cause worth naming.
 
-    Texts may hold `code`, **bold** and *emphasis*; everything else is shown as it stands. `shuffle=True` orders the
-    choices anew, the same way for every reader. Shape errors raise ValueError and name the question.
+    Texts may hold `code`, **bold** and *emphasis*; everything else is shown as it stands. `shuffle=True`
+    orders the choices anew, the same way for every reader. Shape errors raise ValueError and name the
+    question.
 
     >>> Quiz([{"kind": "numeric", "question": "14 GB at 2 TB/s?", "answer": 7, "unit": "ms",
     ...        "right": "14e9 / 2e12 s.", "wrong": "Divide bytes by bytes per second."}], id="01")

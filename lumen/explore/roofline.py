@@ -1,7 +1,7 @@
 """The roofline explorer: a chip's roof, a model's prefill and decode on it, moved by sliders in the browser.
 
-Python hands over sizes and rates; `predict` here and in roofline.js are the same sums over `lumen.cost`, checked against
-one golden file. Activations are left out on both sides, so the times are bounds.
+Python hands over sizes and rates; `predict` here and in roofline.js are the same sums over `lumen.cost`,
+checked against one golden file. Activations are left out on both sides, so the times are bounds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lumen.explore.widget import JSWidget
 from lumen.hardware import CHIPS, Chip
 from lumen.models.config import CONFIGS, ModelConfig
 
-# name, label, bytes a weight, bytes a cached value, formats the arithmetic may run in (the fastest the chip has is taken)
+# label, bytes a weight, bytes a cached value, formats the arithmetic may run in (the chip's fastest is taken)
 HALF = ("bf16", "fp16", "fp32")
 FORMATS: dict[str, tuple[str, float, float, tuple[str, ...]]] = {
     "fp32": ("32 bits", 4.0, 4.0, ("fp32",)),
@@ -29,7 +29,8 @@ CONTEXTS = tuple(2**i for i in range(5, 18))
 
 
 def model_numbers(config: ModelConfig) -> dict[str, Any]:
-    """What the browser needs of a model: FLOPs a row, a head row and a (query, key) pair; values read and kept."""
+    """What the browser needs of a model: FLOPs a row, a head row and a (query, key) pair; values read and
+    kept."""
     flops = cost.flops_per_token(config)
     return {
         "name": config.name,
@@ -58,12 +59,21 @@ def chip_numbers(chip: Chip) -> dict[str, Any]:
 
 
 def predict(
-    config: ModelConfig, chip: Chip, phase: str, batch: int, context: int, weight: float, kv: float, math: Sequence[str]
+    config: ModelConfig,
+    chip: Chip,
+    phase: str,
+    batch: int,
+    context: int,
+    weight: float,
+    kv: float,
+    math: Sequence[str],
 ) -> dict[str, Any]:
-    """One forward on the roofline: FLOP, B, FLOP/B, s, tokens/s and which limit binds. The twin of roofline.js.
+    """One forward on the roofline: FLOP, B, FLOP/B, s, tokens/s and which limit binds. The twin of
+    roofline.js.
 
-    `phase`: "decode", one token a sequence that sees `context` keys, or "prefill", `context` tokens a sequence.
-    `weight` and `kv` are bytes a value; `math` the formats the arithmetic may run in, of which the fastest counts.
+    `phase`: "decode", one token a sequence that sees `context` keys, or "prefill", `context` tokens a
+    sequence. `weight` and `kv` are bytes a value; `math` the formats the arithmetic may run in, of which the
+    fastest counts.
     """
     if phase not in ("decode", "prefill"):
         raise ValueError(f"phase is 'decode' or 'prefill', not {phase!r}")
@@ -87,7 +97,9 @@ def predict(
     }
 
 
-def chosen(items: Sequence[Any] | None, defaults: Sequence[str], table: dict[str, Any], what: str) -> list[Any]:
+def chosen(
+    items: Sequence[Any] | None, defaults: Sequence[str], table: dict[str, Any], what: str
+) -> list[Any]:
     """Names looked up in `table`, objects taken as they are; the defaults when nothing is asked for."""
     found = []
     for item in items if items is not None else defaults:
@@ -104,7 +116,8 @@ def closest(values: Sequence[int], wanted: int) -> int:
 
 
 class Roofline(JSWidget):
-    """A roofline with sliders for batch and context, switches for phase and precision, a choice of chips and models.
+    """A roofline with sliders for batch and context, switches for phase and precision, a choice of chips and
+    models.
 
     >>> Roofline(chips=["H100 SXM", "L4"], models=["llama-3-8b"], batch=1, context=2048)
     """
@@ -139,7 +152,13 @@ class Roofline(JSWidget):
             chips=[chip_numbers(c) for c in machines],
             models=[model_numbers(m) for m in shapes],
             formats=[
-                {"name": n, "label": FORMATS[n][0], "weight": FORMATS[n][1], "kv": FORMATS[n][2], "math": list(FORMATS[n][3])}
+                {
+                    "name": n,
+                    "label": FORMATS[n][0],
+                    "weight": FORMATS[n][1],
+                    "kv": FORMATS[n][2],
+                    "math": list(FORMATS[n][3]),
+                }
                 for n in formats
             ],
             batches=list(BATCHES),

@@ -1,7 +1,8 @@
 """Prose that a cell computes: Markdown, tables, callouts. The same in Colab, Jupyter and the book.
 
-All three display Markdown, so that the book styles them like the text around them. Strings are treated as inline Markdown
-(`code`, **bold**, links, $math$); HTML in them is escaped. Output depends on the arguments alone.
+All three display Markdown, so that the book styles them like the text around them. Strings are treated as
+inline Markdown (`code`, **bold**, links, $math$); HTML in them is escaped. Output depends on the arguments
+alone.
 """
 
 from __future__ import annotations
@@ -64,11 +65,16 @@ def table_markdown(rows: Sequence[Sequence[Any]], headers: Sequence[str], align:
     if align and (len(align) != len(headers) or set(align) - set("lrc")):
         raise ValueError(f"align needs one of l, r, c for each of the {len(headers)} columns, got {align!r}")
     numeric = [
-        bool(rows) and all(isinstance(r[i], (int, float)) or r[i] is None for r in rows) for i in range(len(headers))
+        bool(rows) and all(isinstance(r[i], (int, float)) or r[i] is None for r in rows)
+        for i in range(len(headers))
     ]
     sides = align or "".join("r" if n else "l" for n in numeric)
     rule = {"l": ":---", "r": "---:", "c": ":---:"}
-    lines = [[_cell(h) for h in headers], [rule[side] for side in sides], *[[_cell(v) for v in row] for row in rows]]
+    lines = [
+        [_cell(h) for h in headers],
+        [rule[side] for side in sides],
+        *[[_cell(v) for v in row] for row in rows],
+    ]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
@@ -83,7 +89,8 @@ def table(rows: Sequence[Sequence[Any]], headers: Sequence[str], align: str = ""
 
 
 def callout_markdown(kind: str, text: str) -> str:
-    """The Markdown of `callout`: a div with blank lines, so that Markdown inside it is rendered everywhere."""
+    """The Markdown of `callout`: a div with blank lines, so that Markdown inside it is rendered
+    everywhere."""
     if kind not in CALLOUTS:
         raise ValueError(f"there is no callout {kind!r}; choose from: {', '.join(CALLOUTS)}")
     return f'<div class="callout {kind}">\n\n{_escaped(text.strip())}\n\n</div>'

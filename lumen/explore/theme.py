@@ -1,7 +1,8 @@
 """The house style of every figure: one plotly template, one renderer, a few helpers that keep text legible.
 
-The palette is colour-blind safe (after Okabe and Ito), darkened until each colour has 4.5:1 against white; in dark mode
-the book's script swaps each for its brighter twin (`BRIGHT`). Nothing here needs the network or torch.
+The palette is colour-blind safe (after Okabe and Ito), darkened until each colour has 4.5:1 against white; in
+dark mode the book's script swaps each for its brighter twin (`BRIGHT`). Nothing here needs the network or
+torch.
 """
 
 from __future__ import annotations
@@ -37,7 +38,13 @@ TITLE_COLUMNS = 64  # characters of a title that fit beside each other in a note
 
 def _template() -> go.layout.Template:
     """The stock template adds 6.7 kB to every stored figure; this one well under 1 kB."""
-    axis = {"automargin": True, "gridcolor": GRID, "linecolor": GRID, "zeroline": False, "title": {"standoff": 8}}
+    axis = {
+        "automargin": True,
+        "gridcolor": GRID,
+        "linecolor": GRID,
+        "zeroline": False,
+        "title": {"standoff": 8},
+    }
     return go.layout.Template(
         layout={
             "colorway": list(COLORS),
@@ -48,8 +55,15 @@ def _template() -> go.layout.Template:
             "margin": {"b": 48, "l": 56, "r": 16, "t": 48},
             "paper_bgcolor": "rgba(0,0,0,0)",
             "plot_bgcolor": "rgba(0,0,0,0)",
-            "title": {"font": {"size": 16, "weight": 600}, "x": 0, "xanchor": "left", "xref": "container",
-                      "yanchor": "top", "yref": "container", "pad": {"l": 8}},
+            "title": {
+                "font": {"size": 16, "weight": 600},
+                "x": 0,
+                "xanchor": "left",
+                "xref": "container",
+                "yanchor": "top",
+                "yref": "container",
+                "pad": {"l": 8},
+            },
             "xaxis": axis,
             "yaxis": axis,
         }
@@ -57,7 +71,8 @@ def _template() -> go.layout.Template:
 
 
 def _plain(value: Any) -> Any:
-    """Arrays as short lists and floats with six digits: small, readable, and the same bytes on every machine."""
+    """Arrays as short lists and floats with six digits: small, readable, and the same bytes on every
+    machine."""
     if isinstance(value, Mapping):
         if "bdata" in value and "dtype" in value:
             array = np.frombuffer(base64.b64decode(value["bdata"]), dtype=value["dtype"])
@@ -74,8 +89,8 @@ def _plain(value: Any) -> Any:
 class LumenRenderer(MimetypeRenderer):
     """One stored output for everybody: JSON for JupyterLab, VS Code and the book, HTML for Colab.
 
-    Both parts are reproducible: the same figure always gives the same bytes, so nbval may compare them.
-    The HTML part fetches plotly.js only where none is loaded; the book reads the JSON part and fetches nothing.
+    Both parts are reproducible: the same figure always gives the same bytes, so nbval may compare them. The
+    HTML part fetches plotly.js only where none is loaded; the book reads the JSON part and fetches nothing.
     """
 
     def to_mimebundle(self, fig_dict: dict) -> dict:
@@ -87,7 +102,8 @@ class LumenRenderer(MimetypeRenderer):
             f'<div id="{uid}" style="height:{height}px"></div>\n<script type="module">\n'
             f'if (!window.Plotly) await import("https://cdn.plot.ly/plotly-{get_plotlyjs_version()}.min.js");\n'
             f"const fig = {body};\n"
-            'if (document.documentElement.getAttribute("theme") === "dark") fig.layout.font = { color: "#d5dbe1" };\n'
+            'const dark = document.documentElement.getAttribute("theme") === "dark";\n'
+            'if (dark) fig.layout.font = { color: "#d5dbe1" };\n'
             f'Plotly.newPlot("{uid}", fig.data, fig.layout, fig.config);\n</script>'
         )
         return {MIME: fig, "text/html": page}
@@ -102,21 +118,28 @@ def setup_plotly() -> None:
 
 
 def wrap(text: str, columns: int = TITLE_COLUMNS) -> str:
-    """Break a long title into lines; the book's script breaks it again to the width of the reader's screen."""
+    """Break a long title into lines; the book's script breaks it again to the width of the reader's
+    screen."""
     return "<br>".join(textwrap.wrap(text, columns, break_long_words=False)) or text
 
 
-def figure(title: str, x: str, y: str, height: int = 400, *, log_x: bool = False, log_y: bool = False) -> go.Figure:
+def figure(
+    title: str, x: str, y: str, height: int = 400, *, log_x: bool = False, log_y: bool = False
+) -> go.Figure:
     """An empty figure in the house style. `title` states the finding; `x` and `y` carry their units.
 
     >>> fig = figure("Decode is bound by bandwidth", x="batch", y="time per step (ms)", log_x=True)
     """
     for name, value in (("title", title), ("x", x), ("y", y)):
         if not value.strip():
-            raise ValueError(f"a figure needs {name}: the title states the finding, the axes name quantity and unit")
+            raise ValueError(
+                f"a figure needs {name}: the title states the finding, the axes name quantity and unit"
+            )
     setup_plotly()
     text = wrap(title)
-    drop = 20 if "<br>" in text else 8  # plotly hangs one line from its top, several from the baseline of the first
+    drop = (
+        20 if "<br>" in text else 8
+    )  # plotly hangs one line from its top, several from the baseline of the first
     fig = go.Figure()
     fig.update_layout(
         template="lumen",
@@ -135,7 +158,8 @@ def figure(title: str, x: str, y: str, height: int = 400, *, log_x: bool = False
 
 
 def nice_ticks(low: float, high: float, most: int = 7) -> list[float]:
-    """Round values between `low` and `high` for a logarithmic axis: 1, 2, 5 in each decade, or decades, or fewer."""
+    """Round values between `low` and `high` for a logarithmic axis: 1, 2, 5 in each decade, or decades, or
+    fewer."""
     if not 0 < low <= high:
         raise ValueError(f"a logarithmic axis runs from above zero upwards, not from {low} to {high}")
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
@@ -158,8 +182,8 @@ def log_axis(
 ) -> None:
     """Make one axis logarithmic, with a tick at each decade, or with exactly the `ticks` given.
 
-    Give ticks whenever the data spans less than two decades (`nice_ticks(low, high)` finds some), or when the reader thinks
-    in them: batch 1, 2, 4, 8.
+    Give ticks whenever the data spans less than two decades (`nice_ticks(low, high)` finds some), or when the
+    reader thinks in them: batch 1, 2, 4, 8.
     """
     if axis not in ("x", "y"):
         raise ValueError(f"axis must be 'x' or 'y', not {axis!r}")
@@ -191,7 +215,9 @@ def label_line(
     at = []
     for value, axis in ((x, fig.layout.xaxis), (y, fig.layout.yaxis)):
         if axis.type == "log" and not value > 0:
-            raise ValueError(f"cannot place {text!r} at {value} on a logarithmic axis: the coordinate must be above zero")
+            raise ValueError(
+                f"cannot place {text!r} at {value} on a logarithmic axis: the coordinate must be above zero"
+            )
         at.append(math.log10(value) if axis.type == "log" else value)
     font = {"size": 13} if color is None else {"size": 13, "color": color}
     fig.add_annotation(x=at[0], y=at[1], text=text, showarrow=False, xanchor=anchor, yshift=shift, font=font)

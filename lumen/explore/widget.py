@@ -1,8 +1,8 @@
 """A widget without a kernel: one ES module and the numbers it shows, both inside the cell's HTML output.
 
-The same output runs in JupyterLab, Colab, VS Code and the built book, from a server or from a folder, because it fetches
-nothing. It draws in a shadow root, so the page's styles and scripts do not reach it. Python computes the numbers that
-belong to Python (chips, model sizes) and hands them over as JSON.
+The same output runs in JupyterLab, Colab, VS Code and the built book, from a server or from a folder, because
+it fetches nothing. It draws in a shadow root, so the page's styles and scripts do not reach it. Python
+computes the numbers that belong to Python (chips, model sizes) and hands them over as JSON.
 """
 
 from __future__ import annotations
@@ -33,10 +33,12 @@ def inline_module(name: str) -> str:
 
 
 class JSWidget:
-    """Base of the explorers. A subclass names its `module` (a file in static/) and passes its state as keywords.
+    """Base of the explorers. A subclass names its `module` (a file in static/) and passes its state as
+    keywords.
 
-    The module's default export is `{ title, render({ state, el }) }`: it fills `el` from the JSON `state`. The element's
-    id is a hash of module and state, so the same widget gives the same bytes on every machine and nbval may compare it.
+    The module's default export is `{ title, render({ state, el }) }`: it fills `el` from the JSON `state`.
+    The element's id is a hash of module and state, so the same widget gives the same bytes on every machine
+    and nbval may compare it.
     """
 
     module: str = ""
@@ -47,7 +49,9 @@ class JSWidget:
 
     def html(self) -> str:
         # "<" escaped as a JSON escape: no string of the state can end the script or open a comment
-        state = json.dumps(self.state, separators=(",", ":"), sort_keys=True, allow_nan=False).replace("<", "\\u003c")
+        state = json.dumps(self.state, separators=(",", ":"), sort_keys=True, allow_nan=False).replace(
+            "<", "\\u003c"
+        )
         uid = "w" + hashlib.sha256((self.module + state).encode()).hexdigest()[:12]
         name = self.module.removesuffix(".js")
         return (
@@ -57,5 +61,7 @@ class JSWidget:
             f'mount("{uid}", widget, {state});\n</script>'
         )
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> tuple[dict[str, str], dict[str, Any]]:
+    def _repr_mimebundle_(
+        self, include: Any = None, exclude: Any = None
+    ) -> tuple[dict[str, str], dict[str, Any]]:
         return {"text/html": self.html(), "text/plain": f"<{type(self).__name__}: {self.label}>"}, {}

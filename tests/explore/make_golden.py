@@ -1,0 +1,79 @@
+"""Writes the golden files: run it when a formula changes on purpose, and read the difference before you
+commit it.
+
+    python tests/explore/make_golden.py
+
+Python (`test_golden.py`) and JavaScript (`tests/browser/test_explorers.py`) are both held to them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from lumen.explore import cache_size, kv_stepper, roofline
+from lumen.hardware import CHIPS
+from lumen.models.config import CONFIGS
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def roofline_cases() -> list[dict[str, Any]]:
+    cases = []
+    for model, chip, batch, context, name in (
+        ("llama-3-8b", "H100 SXM", 1, 2048, "bf16"),
+        ("llama-3-8b", "H100 SXM", 256, 2048, "q4_0"),
+        ("llama-2-7b", "A100 80GB SXM", 1, 1, "bf16"),
+        ("mistral-7b", "L4", 8, 16384, "q8_0"),  # beyond its window of 4,096
+        ("smollm2-135m", "T4", 16, 512, "fp32"),  # tied head, no bf16 on the chip
+        ("gptlite", "L4", 3, 250, "bf16"),  # learned positions, biases
+    ):
+        _, weight, kv, math = roofline.FORMATS[name]
+        for phase in ("decode", "prefill"):
+            asked = {
+                "phase": phase,
+                "batch": batch,
+                "context": context,
+                "weight": weight,
+                "kv": kv,
+                "math": list(math),
+            }
+            expected = roofline.predict(CONFIGS[model], CHIPS[chip], **asked)
+            cases.append({"model": model, "chip": chip, "asked": asked, "expected": expected})
+    return cases
+
+
+def cache_cases() -> list[dict[str, Any]]:
+    cases = []
+    for model, memory, context, users, kv, weight, reserve in (
+        ("llama-2-7b", 80e9, 4096, 32, 2.0, 2.0, 0.1),
+        ("llama-3-8b", 80e9, 8192, 1, 2.0, 2.0, 0.0),
+        ("llama-2-70b", 80e9, 4096, 100, 2.0, 2.0, 0.1),  # the weights alone do not fit
+        ("mistral-7b", 24e9, 32768, 4, 0.5625, 0.5625, 0.05),  # beyond its window
+        ("smollm2-135m", 16e9, 1000, 7, 4.0, 4.0, 0.2),
+    ):
+        asked = {
+            "context": context,
+            "users": users,
+            "kv": kv,
+            "weight": weight,
+            "memory": memory,
+            "reserve": reserve,
+        }
+        cases.append({"model": model, "asked": asked, "expected": cache_size.sizes(CONFIGS[model], **asked)})
+    return cases
+
+
+def stepper_cases() -> list[dict[str, Any]]:
+    pairs = ((1, 1), (1, 512), (5, 1), (5, 6), (12, 12), (20, 200), (2048, 512))
+    return [{"prompt": p, "answer": n, "expected": asdict(kv_stepper.totals(p, n))} for p, n in pairs]
+
+
+FILES = {"roofline": roofline_cases, "cache_size": cache_cases, "kv_stepper": stepper_cases}
+
+if __name__ == "__main__":
+    for name, cases in FILES.items():
+        (GOLDEN / f"{name}.json").write_text(json.dumps(cases(), indent=1, sort_keys=True) + "\n", "utf8")
+        print(f"wrote {name}.json")

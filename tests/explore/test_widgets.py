@@ -1,0 +1,110 @@
+"""Kernel-less widgets: self-contained, reproducible, unbreakable by their contents, and strict about their
+input."""
+
+import json
+import re
+
+import pytest
+
+from lumen.explore import CacheSize, KVStepper, Quiz, Roofline
+from lumen.explore.widget import inline_module
+
+CHOICE = {
+    "kind": "choice",
+    "question": "What binds `decode`?",
+    "choices": [{"text": "bytes", "ok": True, "why": "yes"}, {"text": "FLOPs", "why": "no"}],
+}
+NUMERIC = {
+    "kind": "numeric",
+    "question": "14 / 2?",
+    "answer": 7,
+    "unit": "ms",
+    "right": "yes",
+    "wrong": "divide",
+}
+MAKERS = [Roofline, KVStepper, CacheSize, lambda: Quiz([CHOICE, NUMERIC], id="t")]
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_html_is_reproducible_and_asks_nobody(make):
+    page = make().html()
+    assert page == make().html()
+    assert page.count("<script") == page.count("</script") == 1
+    assert "import " not in re.sub(r"//.*", "", page) and not re.search(r"^export", page, re.M)
+    assert set(re.findall(r"https?://[^\"' ]+", page)) <= {"http://www.w3.org/2000/svg"}
+    assert len(page) < 30_000
+
+
+@pytest.mark.parametrize("name", ["roofline.js", "kv_stepper.js", "cache_size.js", "quiz.js"])
+def test_inlined_module_has_one_default(name):
+    assert inline_module(name).count("const widget = ") == 1
+
+
+def test_two_states_have_two_ids():
+    ids = {re.search(r'id="(w\w+)"', KVStepper(prompt=p).html()).group(1) for p in (3, 4)}
+    assert len(ids) == 2
+
+
+def test_text_cannot_end_the_script():
+    page = Quiz([CHOICE | {"question": "</script><!--<script>"}], id="t").html()
+    assert page.count("</script") == 1 and "<!--" not in page
+
+
+def test_state_is_plain_json():
+    for make in MAKERS:
+        json.dumps(make().state, allow_nan=False)
+
+
+def test_the_repr_has_text_for_terminals():
+    bundle, _ = KVStepper()._repr_mimebundle_()
+    assert set(bundle) == {"text/html", "text/plain"}
+
+
+def test_roofline_takes_a_measured_chip_and_a_config():
+    from lumen.hardware import Chip
+    from lumen.models.config import CONFIGS
+
+    mine = Chip("this machine", {"fp32": 1e11}, 2e10, 8e9, kind="measured")
+    state = Roofline(chips=[mine, "L4"], models=[CONFIGS["gptlite"]], format="fp32", batch=3).state
+    assert state["chip"] == "this machine" and state["model"] == "gptlite" and state["batch"] == 2
+    assert state["chips"][0]["label"] == "this machine (8 GB, measured)"
+
+
+@pytest.mark.parametrize(
+    "call, words",
+    [
+        (lambda: Roofline(chips=["H900"]), "no chip is called 'H900'"),
+        (lambda: Roofline(chips=["B200"]), "no rate is known for fp32 on B200"),
+        (lambda: Roofline(format="int3"), "no format 'int3'"),
+        (lambda: CacheSize(models=[]), "at least one model"),
+        (lambda: CacheSize(reserve=1), "share of the memory"),
+        (lambda: CacheSize(kv="int3"), "no format 'int3'"),
+        (lambda: KVStepper(prompt=0), "prompt must lie between"),
+        (lambda: KVStepper(steps=13), "steps must lie between"),
+        (lambda: Quiz([], id="q"), "no questions"),
+        (lambda: Quiz([CHOICE | {"kind": "essay"}], id="q"), "question 1: kind is"),
+        (lambda: Quiz([CHOICE | {"choices": CHOICE["choices"][1:]}], id="q"), "two choices at least"),
+        (
+            lambda: Quiz(
+                [CHOICE | {"choices": [{"text": "a", "ok": True, "why": "y"}, {"text": "b"}]}], id="q"
+            ),
+            "'why'",
+        ),
+        (lambda: Quiz([NUMERIC | {"wrong": ""}], id="q"), "'wrong' needs a text"),
+        (lambda: Quiz([NUMERIC | {"answer": float("inf")}], id="q"), "finite"),
+        (lambda: Quiz([NUMERIC | {"slips": [{"answer": 7.1, "why": "x"}]}], id="q"), "inside the tolerance"),
+    ],
+)
+def test_refusals_name_the_cure(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
+
+
+def test_shuffling_is_the_same_for_everybody_and_asked_for():
+    many = CHOICE | {"choices": [{"text": str(i), "ok": i == 0, "why": "w"} for i in range(8)]}
+
+    def order(**asked):
+        return [c["text"] for c in Quiz([many], id="q", **asked).state["questions"][0]["choices"]]
+
+    assert order() == list("01234567")
+    assert order(shuffle=True) == order(shuffle=True) != order()
