@@ -1,4 +1,4 @@
-"""How well does the cost model predict? SmolLM2-135M in this machine's fp32, prefill and decode, against measured ceilings.
+"""How well does the cost model predict? SmolLM2-135M in fp32, prefill and decode, from measured ceilings.
 
     python benchmarks/cost_model.py            the whole grid, about five minutes on two cores; writes
     evidence python benchmarks/cost_model.py --quick    a corner of it, about half a minute; writes nothing
@@ -27,7 +27,7 @@ TARGET = 0.25
 
 @dataclass(frozen=True)
 class Cell:
-    """One predicted and measured time. `context` is the prompt of a prefill, the mean number of keys of a step."""
+    """One predicted and measured time. `context`: a prefill's prompt, or a step's mean number of keys."""
 
     phase: str
     batch: int

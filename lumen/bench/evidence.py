@@ -1,4 +1,4 @@
-"""Published measurements: one JSON file each, with the machine, the versions, the command and the raw samples.
+"""Published measurements: one JSON file each, with machine, versions, command and raw samples.
 
 Files lie in `book/evidence` of the repository. An installed package brings them along as data files
 (share/lumen/evidence), so a notebook in Colab finds what the book shows. `LUMEN_EVIDENCE` names another
@@ -32,7 +32,7 @@ class NoEvidence(FileNotFoundError):
 def evidence(
     name: str, data: Any, *, command: str | None = None, seed: int | None = None, note: str = ""
 ) -> Path:
-    """Write `data` as the published measurement `name`; returns the file. Replaces an older one at once or not at all.
+    """Write `data` as the published measurement `name` and return the file. An older one is replaced whole.
 
     `data` is what json can hold, and Timing, dataclasses, NumPy and torch scalars, sets and tuples. Raises
     before writing when a value is not a finite number, or when a text names this machine's host or a folder
@@ -67,14 +67,14 @@ def evidence(
 
 
 def load_evidence(name: str) -> dict[str, Any]:
-    """The published measurement `name`, with its machine and versions around `["data"]`. Raises `NoEvidence`."""
+    """The published measurement `name`: `["data"]`, and what it was taken on. Raises `NoEvidence`."""
     for path in _candidates(_checked_name(name)):
         if path.is_file():
             try:
                 return json.loads(path.read_text(encoding="utf-8"))
             except ValueError as error:
                 raise ValueError(
-                    f"Evidence file {path.name} is damaged ({error}). Restore it, or measure again with `make bench`."
+                    f"Evidence file {path.name} is damaged ({error}). Restore it, or run `make bench`."
                 ) from error
     raise NoEvidence(
         f"No measurement called {name!r} was published. `make bench` measures on this machine; "
@@ -107,13 +107,13 @@ def _folder_to_write() -> Path:
     root = repository()
     if root is None:
         raise ValueError(
-            "There is no checkout of the course to write evidence into; set LUMEN_EVIDENCE to a folder of your own."
+            "No checkout of the course to write evidence into; set LUMEN_EVIDENCE to a folder of your own."
         )
     return root / "book" / "evidence"
 
 
 def _candidates(name: str) -> list[Path]:
-    """Where a measurement may lie: the chosen folder alone, or else the checkout and then the installed data files."""
+    """Where a measurement may lie: the chosen folder alone, or the checkout and then the installed files."""
     if chosen := os.environ.get("LUMEN_EVIDENCE"):
         return [Path(chosen) / f"{name}.json"]
     root = repository()
@@ -174,5 +174,5 @@ def _refuse_private(name: str, text: str) -> None:
     for secret in private:
         if re.search(rf"(?<![\w.-]){re.escape(secret)}(?![\w.-])", text):
             raise ValueError(
-                f"Evidence {name!r} would publish {secret!r}, a folder or name of this machine. Take it out of the data."
+                f"Evidence {name!r} would publish {secret!r}, a folder or name of this machine; take it out."
             )

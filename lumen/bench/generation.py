@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 from lumen.bench.timer import Clock, Timing, quiet, synchronize
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Generation:
-    """Times of a generation. `prefill` has one sample a repeat, until the first token is chosen; `decode` one a step."""
+    """Times of a generation: `prefill` up to the first token, a sample a repeat; `decode`, one a step."""
 
     prompt_len: int
     new_tokens: int
@@ -63,11 +64,12 @@ def generation(
     seed: int = 0,
     clock: Clock = time.perf_counter,
 ) -> Generation:
-    """Generate greedily from random prompts and time it: `repeats` prefills, and repeats x (new_tokens - 1) decode steps.
+    """Generate greedily from random prompts and time it.
 
-    `cache` is a kind, or a function (model, rows, capacity) -> cache. Random tokens cost what real ones do
-    in a dense model. Only the last row of the prompt goes through the head. The device is waited for after
-    every step, as a server that streams does.
+    Gives `repeats` samples of the prefill and repeats x (new_tokens - 1) of the decode step. `cache` is a
+    kind, or a function (model, rows, capacity) -> cache. Random tokens cost what real ones do in a dense
+    model. Only the last row of the prompt goes through the head. The device is waited for after every step,
+    as a server that streams does.
     """
     import torch
 
@@ -78,7 +80,7 @@ def generation(
         )
     if prompt_len + new_tokens - 1 > limit:
         raise ValueError(
-            f"{prompt_len} + {new_tokens} tokens do not fit the {limit} positions of {model.config.name}; ask for fewer."
+            f"{prompt_len} + {new_tokens} tokens are more than the {limit} positions of {model.config.name}."
         )
     make = _cache_maker(cache)
     weight = next(model.parameters())
@@ -98,7 +100,7 @@ def generation(
                 synchronize()
                 marks.append(clock())
             if repeat >= warmup:
-                gaps = [after - before for before, after in zip(marks, marks[1:], strict=False)]
+                gaps = [after - before for before, after in pairwise(marks)]
                 prefills.append(gaps[0])
                 steps += gaps[1:]
     return Generation(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,8 @@ def peak_memory(fn: Callable[[], Any]) -> int:
 
 def _reset_high_water() -> int:
     """Set the high-water mark of resident memory to the present where possible; return the mark. [B]"""
-    try:
+    with suppress(OSError):
         _RESET.write_text("5")  # proc(5): resets the peak resident set size
-    except OSError:
-        pass
     return _high_water()
 
 

@@ -1,4 +1,4 @@
-"""The one timer of the course. It warms up, waits for the device, repeats, and reports the median with its spread.
+"""The one timer of the course. It warms up, waits for the device, repeats, and gives median and spread.
 
 Only this module reads a clock for a published number, so every number has had the same care: the garbage
 collector is off, a GPU has finished before the clock starts and before it stops, and the first, slow run is
@@ -66,7 +66,8 @@ class Timing:
         scale, unit = next(
             (s, u) for s, u in ((1, "s"), (1e3, "ms"), (1e6, "µs")) if self.median * s >= 1 or u == "µs"
         )
-        return f"{self.median * scale:.3g} {unit} ({low * scale:.3g}–{high * scale:.3g}, n = {len(self.samples)})"
+        spread = f"{low * scale:.3g}–{high * scale:.3g}"
+        return f"{self.median * scale:.3g} {unit} ({spread}, n = {len(self.samples)})"
 
 
 def synchronize() -> None:
@@ -190,5 +191,5 @@ def _repeated(fn: Callable[[], Any], times: int) -> Callable[[], None]:
 def _check(repeats: int, warmup: int, inner: int) -> None:
     if repeats < 1 or warmup < 0 or inner < 1:
         raise ValueError(
-            f"A measurement needs repeats >= 1, warmup >= 0 and inner >= 1, got {repeats}, {warmup} and {inner}."
+            f"A measurement needs repeats >= 1, warmup >= 0, inner >= 1; got {repeats}, {warmup}, {inner}."
         )

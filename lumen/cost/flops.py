@@ -92,7 +92,7 @@ def prefill_flops(
 
 
 def step_flops(config: ModelConfig, batch: int, context: int) -> Flops:
-    """FLOPs of one decode step: `batch` sequences, one new token each, that sees `context` keys, itself included. [FLOP]"""
+    """FLOPs of a decode step: `batch` new tokens that see `context` keys each, their own included. [FLOP]"""
     seen = context if config.window is None else min(context, config.window)
     return _flops(config, batch, batch * seen, batch)
 
@@ -119,10 +119,13 @@ def approx_prefill_flops(num_parameters: float, prompt: int) -> float:
 
 
 def approx_layer_flops(width: int, context: int) -> int:
-    """24d² + 4nd: one layer, one token, multi-head attention and a two-matrix MLP of 4d (8d² + 16d² + 4nd). [FLOP]"""
+    """24d² + 4nd: one token in one layer, multi-head attention, an MLP of two matrices and width 4d. [FLOP]
+
+    8d² projections, 16d² MLP, 4nd attention over n keys.
+    """
     return 24 * width**2 + 4 * context * width
 
 
 def active_share(active: float, total: float) -> float:
-    """Share of a mixture-of-experts model that one token uses: FLOPs follow `active`, memory follows `total`."""
+    """Share of a mixture of experts that one token uses: FLOPs follow `active`, memory `total`."""
     return active / total

@@ -10,7 +10,8 @@ from typing import Literal
 
 # Plain formats: bits of one value.
 PLAIN_BITS: dict[str, float] = {
-    "fp64": 64, "fp32": 32, "tf32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "fp4": 4, "int4": 4, "int2": 2,
+    "fp64": 64, "fp32": 32, "tf32": 32, "bf16": 16, "fp16": 16,
+    "fp8": 8, "int8": 8, "fp4": 4, "int4": 4, "int2": 2,
 }  # fmt: skip
 
 # Block formats: (bits of one code, bits of everything else in a block, values in a block). The GGUF rows
@@ -27,7 +28,8 @@ BLOCKS: dict[str, tuple[float, float, int]] = {
 }
 
 _ALIASES = {
-    "float64": "fp64", "float32": "fp32", "float": "fp32", "float16": "fp16", "half": "fp16", "bfloat16": "bf16",
+    "float64": "fp64", "float32": "fp32", "float": "fp32",
+    "float16": "fp16", "half": "fp16", "bfloat16": "bf16",
     "float8_e4m3fn": "fp8", "float8_e5m2": "fp8", "e4m3": "fp8", "e5m2": "fp8", "e2m1": "fp4",
 }  # fmt: skip
 
@@ -50,7 +52,7 @@ def bits_per_weight(dtype: object) -> float:
 
 
 def bytes_per_value(dtype: object) -> float:
-    """Bytes of one value. Takes a format's name, a torch dtype, or a number of bytes, which is returned. [B]"""
+    """Bytes of one value, from a format's name, a torch dtype, or the number of bytes itself. [B]"""
     if isinstance(dtype, (int, float)) and not isinstance(dtype, bool):
         if dtype <= 0:
             raise ValueError(f"A value takes more than 0 bytes, got {dtype}.")
@@ -59,21 +61,22 @@ def bytes_per_value(dtype: object) -> float:
 
 
 def grouped_bits(code_bits: float, scale_bits: float, group: int) -> float:
-    """Bits per weight when `group` weights share `scale_bits` of scales and offsets: code + scale/group. [bits]"""
+    """Bits per weight when `group` weights share `scale_bits` of scales: code + scale/group. [bits]"""
     if group < 1:
         raise ValueError(f"A group holds at least one weight, got {group}.")
     return code_bits + scale_bits / group
 
 
 def read_speedup(code_bits: float, scale_bits: float, group: int, baseline_bits: float = 16) -> float:
-    """How many times fewer bytes are read than with plain values of `baseline_bits`: base / (code + scale/group)."""
+    """How many times fewer bits are read than of `baseline_bits` each: base / (code + scale/group)."""
     return baseline_bits / grouped_bits(code_bits, scale_bits, group)
 
 
 def two_four_storage(bits: float) -> float:
-    """Share of the dense size that 2:4 sparsity stores: two kept values of `bits` and two 2-bit indices for every four.
+    """Share of the dense size that 2:4 sparsity stores.
 
-    (2b + 2·2) / 4b: 0.5625 at 16 bits, 0.625 at 8. Source: NVIDIA A100 white paper, "structured sparsity".
+    Of every four values two are kept, with a 2-bit index each:     (2b + 2·2) / 4b: 0.5625 at 16 bits,
+    0.625 at 8. Source: NVIDIA A100 white paper, "structured sparsity".
     """
     return (2 * bits + 2 * 2) / (4 * bits)
 
@@ -104,7 +107,7 @@ class FloatFormat:
         return (1 + ulps / 2**self.mantissa_bits) * 2.0 ** (top - self.bias)
 
     def values(self) -> list[float]:
-        """The finite value of every code, both signs, zero twice; for formats small enough to list (8 bits at most)."""
+        """The finite value of every code, both signs, zero twice; for formats of 8 bits at most."""
         if 1 + self.exponent_bits + self.mantissa_bits > 8:
             raise ValueError("Only formats of 8 bits or fewer are listed; wider ones have too many codes.")
         steps = 2**self.mantissa_bits

@@ -96,9 +96,10 @@ def max_users(
     kv_dtype: object = "fp16",
     reserve: float = 0.0,
 ) -> int:
-    """How many sequences of `context` tokens fit beside the weights in `memory` bytes; 0 when the weights alone do not.
+    """How many sequences of `context` tokens fit beside the weights in `memory` bytes.
 
-    floor((memory·(1 - reserve) - W) / (κ·T)). `reserve` is the share kept for activations and the allocator.
+    0 when the weights alone do not fit. floor((memory·(1 - reserve) - W) / (κ·T)). `reserve` is the share
+    kept for activations and the allocator.
     """
     if not 0 <= reserve < 1:
         raise ValueError(

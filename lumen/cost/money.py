@@ -14,7 +14,7 @@ def end_to_end(ttft: float, tpot: float, tokens: int) -> float:
 
 
 def tpot_of_rate(tokens_per_s: float) -> float:
-    """Time per token of a stream: 1 / rate. A range of rates gives a range of times with its ends exchanged. [s]"""
+    """Time per token of a stream: 1 / rate. A range of rates turns round: 5-10 per s is 200-100 ms. [s]"""
     return 1 / tokens_per_s
 
 
@@ -24,7 +24,7 @@ def requests_per_s(tokens_per_s: float, tokens_per_request: float) -> float:
 
 
 def cost_per_million_tokens(price_per_hour: float, tokens_per_s: float) -> float:
-    """Price of 10^6 tokens on a machine that is busy all the time: price/h / 3600 / rate x 10^6. [currency of the price]"""
+    """Price of 10^6 tokens on a machine that is always busy: price/h / 3600 / rate x 10^6."""
     if tokens_per_s <= 0:
         raise ValueError(f"The token rate must be above 0, got {tokens_per_s}.")
     return price_per_hour / 3600 / tokens_per_s * 1e6
@@ -42,7 +42,7 @@ def cached_prompt_price(uses: int, write: float = 1.25, read: float = 0.1) -> fl
 
 
 def cached_prompt_break_even(write: float = 1.25, read: float = 0.1) -> float:
-    """Uses beyond which caching is cheaper: write + read·(n - 1) < n gives n > (write - read) / (1 - read)."""
+    """Uses beyond which caching is cheaper: write + read·(n-1) < n gives n > (write - read)/(1 - read)."""
     if read >= 1:
         raise ValueError(
             f"Reading a cached prompt must cost less than 1 of its price to pay off, got {read}."

@@ -83,7 +83,7 @@ def predict_prefill(
     kv_dtype: object = None,
     overhead_operators: int | None = None,
 ) -> Prediction:
-    """Seconds until `batch` prompts of `prompt` tokens are in the cache and one row each has been through the head.
+    """Seconds until `batch` prompts of `prompt` tokens are cached and their last rows are through the head.
 
     `dtype` is what the chip computes in, `weight_dtype` and `kv_dtype` what is stored; they default to
     `dtype`. `overhead_operators` replaces the count of an eager forward, for compiled or fused programs.
@@ -115,7 +115,7 @@ def predict_decode(
     cache: CacheKind = "static",
     overhead_operators: int | None = None,
 ) -> Prediction:
-    """Seconds of one decode step: `batch` sequences, one new token each, that sees `context` keys, itself included.
+    """Seconds of one decode step: `batch` new tokens that see `context` keys each, themselves included.
 
     `cache="dynamic"` adds the copy of the whole cache that growing by concatenation costs, read and written.
     The other arguments are those of `predict_prefill`.
@@ -149,7 +149,7 @@ def max_batch(
     kv_dtype: object = None,
     reserve: float = 0.0,
 ) -> int:
-    """The largest batch whose decode step takes at most `tpot` seconds and whose cache fits the chip; 0 when none does."""
+    """The largest batch that fits the chip and decodes in at most `tpot` seconds a step; 0 when none does."""
     weights, kv = dtype if weight_dtype is None else weight_dtype, dtype if kv_dtype is None else kv_dtype
 
     def fast_enough(batch: int) -> bool:

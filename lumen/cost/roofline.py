@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from lumen.models.config import ModelConfig
 
 __all__ = [
-    "StepBytes", "activation_bytes", "bandwidth_bound", "bound_by", "compute_bound", "elementwise_intensity", "intensity",
-    "mbu", "mfu", "ridge", "roofline", "step_bytes", "step_intensity",
+    "StepBytes", "activation_bytes", "bandwidth_bound", "bound_by", "compute_bound", "elementwise_intensity",
+    "intensity", "mbu", "mfu", "ridge", "roofline", "step_bytes", "step_intensity",
 ]  # fmt: skip
 
 
@@ -98,13 +98,13 @@ def step_intensity(
     weight_dtype: object = None,
     kv_dtype: object = None,
 ) -> float:
-    """Intensity of a decode step, activations left out: about `batch` in 16 bits while the cache is small. [FLOP/B]"""
+    """Intensity of a decode step without activations: about `batch` in 16 bits at short contexts. [FLOP/B]"""
     moved = step_bytes(config, batch, context, dtype, weight_dtype=weight_dtype, kv_dtype=kv_dtype)
     return intensity(step_flops(config, batch, context).total, moved.total - moved.activations)
 
 
 def elementwise_intensity(flops: float, reads: int, writes: int, dtype: object = "fp32") -> float:
-    """Intensity of an operator on single values: adding two vectors does 1 FLOP for two reads and a write. [FLOP/B]"""
+    """Intensity of an elementwise operator: a vector sum does 1 FLOP for two reads and a write. [FLOP/B]"""
     return intensity(flops, (reads + writes) * bytes_per_value(dtype))
 
 
@@ -138,5 +138,5 @@ def mfu(flops: float, seconds: float, chip: Chip, dtype: object = "bf16") -> flo
 
 
 def mbu(num_bytes: float, seconds: float, chip: Chip) -> float:
-    """Model bandwidth utilisation: the bytes the step must move, over what the memory could have moved in that time."""
+    """Model bandwidth utilisation: bytes a step must move, over what memory can move in its time."""
     return num_bytes / (seconds * chip.bandwidth)

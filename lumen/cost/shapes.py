@@ -1,4 +1,4 @@
-"""The matrices of a decoder, listed once. Parameters, bytes, FLOPs and predicted times are all read off this list."""
+"""The matrices of a decoder, listed once: parameters, bytes, FLOPs and times are read off this list."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def matmuls(config: ModelConfig) -> list[Matmul]:
 
 @dataclass(frozen=True)
 class Parameters:
-    """Parameters by part. A tied head has no weights of its own, so `head` is 0 and `embedding` holds the matrix."""
+    """Parameters by part. A tied head has none of its own: `head` is 0 and `embedding` holds the matrix."""
 
     embedding: int
     positions: int
@@ -72,7 +72,7 @@ class Parameters:
 
 
 def parameters(config: ModelConfig) -> Parameters:
-    """How many parameters the model has, part by part; exact for GQA, SwiGLU, biases, learned positions, tied or not.
+    """How many parameters the model has, part by part; exact for every `ModelConfig`.
 
     >>> from lumen.models.config import CONFIGS
     >>> parameters(CONFIGS["llama-2-7b"]).total

@@ -1,4 +1,4 @@
-"""What drafting can gain: the expected tokens per pass of the target, and the speed-up after paying for the draft.
+"""What drafting can gain: expected tokens per pass of the target, and the speed-up once the draft is paid.
 
 α is the chance that a draft token is accepted, k the draft's length, c the cost of one draft step in target
 steps. Source: Leviathan, Kalman, Matias 2023, Fast Inference from Transformers via Speculative Decoding,
@@ -23,12 +23,12 @@ def expected_tokens_limit(acceptance: float) -> float:
 
 
 def speculative_speedup(acceptance: float, draft_length: int, draft_cost: float) -> float:
-    """Expected tokens over what a round costs, k·c + 1 target steps. Holds while the target is bound by memory."""
+    """Expected tokens over a round's cost, k·c + 1 target steps. Holds while the target is memory-bound."""
     return expected_tokens(acceptance, draft_length) / (draft_length * draft_cost + 1)
 
 
 def best_draft_length(acceptance: float, draft_cost: float, longest: int = 64) -> tuple[int, float]:
-    """The draft length with the best speed-up, and that speed-up; (0, 1.0) when drafting loses at every length."""
+    """The draft length with the best speed-up, and that speed-up; (0, 1.0) when drafting always loses."""
     speedups = [speculative_speedup(acceptance, k, draft_cost) for k in range(longest + 1)]
     best = max(range(longest + 1), key=speedups.__getitem__)
     return best, speedups[best]

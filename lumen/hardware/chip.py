@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Literal
 
 Kind = Literal["datasheet", "measured", "estimate", "paper"]
@@ -19,7 +20,7 @@ def at(curve: Curve, size: float) -> float:
         raise ValueError("A curve without points has no value.")
     if size <= curve[0][0]:
         return curve[0][1]
-    for (x0, y0), (x1, y1) in zip(curve, curve[1:], strict=False):
+    for (x0, y0), (x1, y1) in pairwise(curve):
         if size <= x1:
             share = math.log(size / x0) / math.log(x1 / x0)
             return y0 * (y1 / y0) ** share
@@ -75,7 +76,7 @@ class Chip:
         name = dtype_name(dtype)
         if name not in self.flops:
             raise ValueError(
-                f"No {name} rate is known for {self.name}; it has {', '.join(self.flops) or 'none'}. Choose one of these."
+                f"No {name} rate is known for {self.name}; choose from {', '.join(self.flops) or 'none'}."
             )
         return self.flops[name]
 

@@ -1,99 +1,117 @@
 """Published chips. Every row names the document its numbers were read from; FLOP/s are dense.
 
 Vendors headline rates with 2:4 structured sparsity, twice the dense rate: an "H100 with 1,979 TFLOP/s of
-BF16" does 989. TF32 reads 32-bit values, computes with 19 bits. int8 rates are operations per second.
+BF16" does 989. TF32 reads 32-bit values and computes with 19 bits. Rates of int8 and int4 are operations
+per second.
 """
 
 from __future__ import annotations
 
 from lumen.hardware.chip import Chip, Kind
 
-SPARSE = "dense; the datasheet's headline with 2:4 sparsity is twice this"
-CLOUD = "USD, estimate of mid-2025: one GPU on demand in large clouds, rounded; check before you rely on it"
+SPARSE = "dense; the headline with 2:4 sparsity is twice this"
+CLOUD = (
+    "USD, our estimate of mid-2025: one GPU on demand in a large cloud, rounded; check before relying on it"
+)
+TPU_LIST = (
+    "USD, our estimate from 2025 list prices: one chip on demand in a US region; check before relying on it"
+)
 
 
 def _chip(
-    name: str, tera: dict[str, float], gb_s: float, gb: float, watts: float | None, source: str, note: str = SPARSE,
-    price: float | None = None, price_source: str = CLOUD, kind: Kind = "datasheet",
-) -> Chip:  # fmt: skip
-    flops = {dtype: round(rate * 1e12) for dtype, rate in tera.items()}
+    name: str,
+    tera: dict[str, float],
+    bandwidth_gb: float,
+    memory_gb: float,
+    watts: float | None,
+    source: str,
+    note: str = SPARSE,
+    *,
+    price: tuple[float, str] | None = None,
+    kind: Kind = "datasheet",
+) -> Chip:
+    """A row in a datasheet's units: TFLOP/s, GB/s, GB, W."""
     return Chip(
-        name,
-        flops,
-        gb_s * 1e9,
-        gb * 1e9,
-        watts,
-        price,
-        0.0,
-        source,
-        kind,
-        note,
-        price_source if price else "",
+        name=name,
+        flops={dtype: round(rate * 1e12) for dtype, rate in tera.items()},
+        bandwidth=bandwidth_gb * 1e9,
+        memory=memory_gb * 1e9,
+        power_w=watts,
+        price_per_hour=price[0] if price else None,
+        source=source,
+        kind=kind,
+        note=note,
+        price_source=price[1] if price else "",
     )
 
 
 _A100 = {"fp32": 19.5, "tf32": 156, "bf16": 312, "fp16": 312, "int8": 624}
-_A100_SOURCE = "NVIDIA A100 Tensor Core GPU datasheet, "
 _H100 = {"fp32": 66.9, "tf32": 494.7, "bf16": 989.4, "fp16": 989.4, "fp8": 1978.9, "int8": 1978.9}
-_TPU_PRICE = "USD, estimate: on-demand list price of a chip in a US region, 2025"
 
-CHIPS: dict[str, Chip] = {
-    chip.name: chip
-    for chip in (
-        _chip("A100 40GB PCIe", _A100, 1555, 40, 250, _A100_SOURCE + "2020"),
-        _chip("A100 40GB SXM", _A100, 1555, 40, 400, _A100_SOURCE + "2020"),
-        _chip("A100 80GB PCIe", _A100, 1935, 80, 300, _A100_SOURCE + "2021", price=1.8),
-        _chip("A100 80GB SXM", _A100, 2039, 80, 400, _A100_SOURCE + "2021", price=1.8),
-        _chip(
-            "H100 PCIe", {"fp32": 51, "tf32": 378, "bf16": 756, "fp16": 756, "fp8": 1513, "int8": 1513}, 2000, 80, 350,
-            "NVIDIA H100 Tensor Core GPU datasheet, 2023",
-        ),
-        _chip("H100 SXM", _H100, 3350, 80, 700, "NVIDIA H100 Tensor Core GPU architecture white paper v1.04, 2023", price=3.0),
-        _chip("H200 SXM", _H100, 4800, 141, 700, "NVIDIA H200 Tensor Core GPU datasheet, 2023; FLOP/s as H100 SXM", price=3.8),
-        _chip(
-            "B200", {"bf16": 2250, "fp16": 2250, "fp8": 4500, "fp4": 9000}, 8000, 180, 1000,
-            "NVIDIA DGX B200 datasheet, 2024, an eighth of the system",
-        ),
-        _chip(
-            "L4", {"fp32": 30.3, "tf32": 60, "bf16": 121, "fp16": 121, "fp8": 242.5, "int8": 242.5}, 300, 24, 72,
-            "NVIDIA L4 Tensor Core GPU datasheet, 2023", price=0.8,
-        ),
-        _chip(
-            "T4", {"fp32": 8.1, "fp16": 65, "int8": 130, "int4": 260}, 320, 16, 70,
-            "NVIDIA T4 Tensor Core GPU datasheet, 2019", "no sparsity and no bf16 in this generation", 0.5,
-        ),
-        _chip(
-            "L40S", {"fp32": 91.6, "tf32": 183, "bf16": 362.05, "fp16": 362.05, "fp8": 733, "int8": 733}, 864, 48, 350,
-            "NVIDIA L40S datasheet, 2023",
-        ),
-        _chip(
-            "A10G", {"fp32": 35, "tf32": 35, "bf16": 70, "fp16": 70, "int8": 140}, 600, 24, 300,
-            "NVIDIA A10G datasheet for AWS G5, 2021", price=1.0,
-        ),
-        _chip(
-            "RTX 4090", {"fp32": 82.6, "tf32": 82.6, "bf16": 165.2, "fp16": 165.2, "fp8": 330.3, "int8": 660.6}, 1008, 24, 450,
-            "NVIDIA Ada GPU architecture white paper v2.01, 2023", SPARSE + "; products summed in fp32",
-        ),
-        _chip(
-            "MI300X", {"fp32": 163.4, "tf32": 653.7, "bf16": 1307.4, "fp16": 1307.4, "fp8": 2614.9, "int8": 2614.9},
-            5300, 192, 750, "AMD Instinct MI300X data sheet, 2023",
-        ),
-        _chip(
-            "TPU v5e", {"bf16": 197, "int8": 393}, 819, 16, None, "Google Cloud TPU v5e documentation, 2023",
-            "no sparsity feature", 1.2, _TPU_PRICE,
-        ),
-        _chip(
-            "TPU v5p", {"bf16": 459, "int8": 918}, 2765, 95, None, "Google Cloud TPU v5p documentation, 2023",
-            "no sparsity feature", 4.2, _TPU_PRICE,
-        ),
-        _chip(
-            "TPU v6e", {"bf16": 918, "int8": 1836}, 1640, 32, None, "Google Cloud TPU v6e documentation, 2024",
-            "no sparsity feature", 2.7, _TPU_PRICE,
-        ),
-        _chip(
-            "Apple M3 Max", {"fp32": 14.3}, 400, 128, None,
-            "bandwidth and memory: Apple MacBook Pro technical specifications, 2023, 16-core CPU and 40-core GPU",
-            "FLOP/s are our estimate, 40 cores x 128 lanes x 2 x 1.4 GHz: Apple publishes no clock", kind="estimate",
-        ),
-    )
-}  # fmt: skip
+_ROWS = (
+    _chip("A100 40GB PCIe", _A100, 1555, 40, 250, "NVIDIA A100 datasheet, 2020"),
+    _chip("A100 40GB SXM", _A100, 1555, 40, 400, "NVIDIA A100 datasheet, 2020"),
+    _chip("A100 80GB PCIe", _A100, 1935, 80, 300, "NVIDIA A100 datasheet, 2021", price=(1.8, CLOUD)),
+    _chip("A100 80GB SXM", _A100, 2039, 80, 400, "NVIDIA A100 datasheet, 2021", price=(1.8, CLOUD)),
+    _chip(
+        "H100 PCIe",
+        {"fp32": 51, "tf32": 378, "bf16": 756, "fp16": 756, "fp8": 1513, "int8": 1513},
+        2000, 80, 350, "NVIDIA H100 datasheet, 2023",
+    ),
+    _chip("H100 SXM", _H100, 3350, 80, 700, "NVIDIA H100 white paper v1.04, 2023", price=(3.0, CLOUD)),
+    _chip(
+        "H200 SXM", _H100, 4800, 141, 700,
+        "NVIDIA H200 datasheet, 2023; FLOP/s as H100 SXM", price=(3.8, CLOUD),
+    ),
+    _chip(
+        "B200", {"bf16": 2250, "fp16": 2250, "fp8": 4500, "fp4": 9000}, 8000, 180, 1000,
+        "NVIDIA DGX B200 datasheet, 2024, an eighth of the system",
+    ),
+    _chip(
+        "L4",
+        {"fp32": 30.3, "tf32": 60, "bf16": 121, "fp16": 121, "fp8": 242.5, "int8": 242.5},
+        300, 24, 72, "NVIDIA L4 datasheet, 2023", price=(0.8, CLOUD),
+    ),
+    _chip(
+        "T4", {"fp32": 8.1, "fp16": 65, "int8": 130, "int4": 260}, 320, 16, 70,
+        "NVIDIA T4 datasheet, 2019", "neither sparsity nor bf16 in this generation", price=(0.5, CLOUD),
+    ),
+    _chip(
+        "L40S",
+        {"fp32": 91.6, "tf32": 183, "bf16": 362.05, "fp16": 362.05, "fp8": 733, "int8": 733},
+        864, 48, 350, "NVIDIA L40S datasheet, 2023",
+    ),
+    _chip(
+        "A10G", {"fp32": 35, "tf32": 35, "bf16": 70, "fp16": 70, "int8": 140}, 600, 24, 300,
+        "NVIDIA A10G datasheet for AWS G5, 2021", price=(1.0, CLOUD),
+    ),
+    _chip(
+        "RTX 4090",
+        {"fp32": 82.6, "tf32": 82.6, "bf16": 165.2, "fp16": 165.2, "fp8": 330.3, "int8": 660.6},
+        1008, 24, 450, "NVIDIA Ada white paper v2.01, 2023", SPARSE + "; products summed in fp32",
+    ),
+    _chip(
+        "MI300X",
+        {"fp32": 163.4, "tf32": 653.7, "bf16": 1307.4, "fp16": 1307.4, "fp8": 2614.9, "int8": 2614.9},
+        5300, 192, 750, "AMD Instinct MI300X data sheet, 2023",
+    ),
+    _chip(
+        "TPU v5e", {"bf16": 197, "int8": 393}, 819, 16, None,
+        "Google Cloud TPU v5e documentation, 2023", "no sparsity feature", price=(1.2, TPU_LIST),
+    ),
+    _chip(
+        "TPU v5p", {"bf16": 459, "int8": 918}, 2765, 95, None,
+        "Google Cloud TPU v5p documentation, 2023", "no sparsity feature", price=(4.2, TPU_LIST),
+    ),
+    _chip(
+        "TPU v6e", {"bf16": 918, "int8": 1836}, 1640, 32, None,
+        "Google Cloud TPU v6e documentation, 2024", "no sparsity feature", price=(2.7, TPU_LIST),
+    ),
+    _chip(
+        "Apple M3 Max", {"fp32": 14.3}, 400, 128, None,
+        "bandwidth, memory: Apple MacBook Pro specifications, 2023, 16-core CPU and 40-core GPU",
+        "FLOP/s: our estimate, 40 cores x 128 lanes x 2 x 1.4 GHz; Apple publishes no clock", kind="estimate",
+    ),
+)  # fmt: skip
+
+CHIPS: dict[str, Chip] = {chip.name: chip for chip in _ROWS}

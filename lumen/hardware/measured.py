@@ -104,7 +104,7 @@ def _keep(path: Path, key: dict[str, Any], chip: Chip) -> None:
         write_atomic(path, json.dumps({"key": key, "chip": dataclasses.asdict(chip)}, indent=1))
     except OSError as error:
         warnings.warn(
-            f"The measurement could not be kept ({error.strerror}); set LUMEN_CACHE to a folder that can be written.",
+            f"The measurement cannot be kept ({error.strerror}); set LUMEN_CACHE to a writable folder.",
             stacklevel=3,
         )
 

@@ -7,7 +7,7 @@ fastest repeat: a ceiling is what the machine does undisturbed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,7 +34,7 @@ def fastest(fn: Callable[[], object], repeats: int = 30, budget_s: float = 0.4) 
 def fastest_each(
     fns: dict[int, Callable[[], object]], repeats: int = 30, budget_s: float = 1.0
 ) -> dict[int, float]:
-    """The same for several calls in turns, so that a disturbance of a second spoils one round and not one point."""
+    """The same for several calls in turns: a disturbance spoils one round of all, not all rounds of one."""
     timings = compare({str(key): fn for key, fn in fns.items()}, repeats, budget_s=budget_s)
     return {key: timings[str(key)].best for key in fns}
 
@@ -52,7 +52,7 @@ def beyond_cache(device: torch.device) -> int:
 
 
 def read_bandwidth(device: torch.device) -> dict[str, float]:
-    """Streaming reads in fp32: a matrix-vector product, which is what decoding is made of, and a plain sum. [B/s]"""
+    """Streaming reads in fp32: a matrix-vector product, which decoding is made of, and a plain sum. [B/s]"""
     width = 4096
     rows = beyond_cache(device) // (4 * width)
     weights, vector = torch.ones(rows, width, device=device), torch.ones(1, width, device=device)
@@ -71,7 +71,7 @@ def probe_shape(device: torch.device) -> ModelConfig:
 
 
 def matmul_curve(device: torch.device, dtype: torch.dtype, rows: tuple[int, ...]) -> Curve:
-    """FLOP/s of a layer's weight matrices by number of rows, over enough layers that none is found in a cache."""
+    """FLOP/s of a layer's weight matrices by number of rows, over more layers than a cache holds."""
     from lumen.cost.shapes import matmuls
 
     shapes = [(m.outputs, m.inputs) for m in matmuls(probe_shape(device)) if m.part != "head"]
@@ -130,7 +130,10 @@ def cache_read_curve(device: torch.device, dtype: torch.dtype, batches: tuple[in
 
 
 def elementwise_rate(device: torch.device, dtype: torch.dtype) -> float:
-    """B/s of a layer's norms, additions, rotation, activation function and reshape, by `cost.elementwise_bytes`."""
+    """B/s of a layer's norms, additions, rotation, activation function and reshape in a prefill.
+
+    Bytes are those of `cost.elementwise_bytes`.
+    """
     from lumen.cost.predict import elementwise_bytes
     from lumen.models.layers import rotate
 
@@ -159,8 +162,10 @@ def elementwise_rate(device: torch.device, dtype: torch.dtype) -> float:
 
 
 def operator_overhead(device: torch.device, dtype: torch.dtype) -> float:
-    """Seconds an operator takes when it has next to nothing to do: a decode step of a decoder 32 values wide, over its
-    operators. What is left is Python, the dispatcher, and the launch."""
+    """Seconds an operator takes when it has next to nothing to do.
+
+    A decode step of a decoder 32 values wide, over its operators: Python, the dispatcher, the launch.
+    """
     from lumen.cache.dense import StaticCache
     from lumen.cost.predict import operators
     from lumen.models.config import ModelConfig
