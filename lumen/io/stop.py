@@ -31,6 +31,7 @@ class StopMatcher:
             raise ValueError("Stops must be all strings or all lists of token ids, not both.")
         if any(len(stop) == 0 for stop in self.stops):
             raise ValueError("An empty stop would end every answer before it begins; leave it out.")
+        self._is_text = isinstance(self.stops[0], str) if self.stops else None  # None: the first chunk says
         self._next: list[dict[Any, int]] = [{}]  # per state: item -> state
         self._depth = [0]  # per state: how many items it stands for
         self._back = [0]  # per state: the next shorter end that is also a beginning of a stop
@@ -72,6 +73,10 @@ class StopMatcher:
 
         Once a stop is found, what follows it is dropped, in this chunk and later ones.
         """
+        if self._is_text is None:
+            self._is_text = isinstance(chunk, str)
+        if isinstance(chunk, str) != self._is_text:
+            raise ValueError("Stops that are strings match text; stops that are lists of ids match lists of ids.")
         out: list[Any] = []
         for item in chunk:
             if self.stopped_by is not None:
@@ -87,14 +92,14 @@ class StopMatcher:
                 break
             while len(self._held) > self._depth[self._state]:
                 out.append(self._held.popleft())
-        return ("".join(out) if isinstance(chunk, str) else out), self.stopped_by
+        return self._joined(out), self.stopped_by
 
     def finish(self) -> Any:
         """The stream is over: what was held back in case it became a stop, a str or a list of ids."""
         out = list(self._held)
         self._held.clear()
         self._state = 0
-        return "".join(out) if self._texts(out) else out
+        return self._joined(out)
 
-    def _texts(self, out: list[Any]) -> bool:
-        return isinstance((self.stops or out or [0])[0], str)
+    def _joined(self, items: list[Any]) -> Any:
+        return "".join(items) if self._is_text else items

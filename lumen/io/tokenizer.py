@@ -94,7 +94,7 @@ class Tokenizer(TextTokenizer):
         self._strip_first_space = self._sentencepiece and ('"Strip"' in decoder or '"Metaspace"' in decoder)
 
     def encode(self, text: str) -> list[int]:
-        """The ids of `text`, after the begin-of-text id if the model wants one. ValueError: lone surrogates."""
+        """The ids of `text`, after the begin-of-text id if the model wants one. Raises ValueError."""
         ids = self._encode_raw(text)
         return [self.bos_id, *ids] if self.add_bos and self.bos_id is not None else ids
 
