@@ -1,0 +1,175 @@
+"""An exercise (header, check, what may not be handed in) and a set: the exercises of one chapter."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .origin import forbidden_use, lumen_name
+from .probe import Probe
+from .run import LimitReached, is_placeholder, translated
+from .verdict import NOT_STARTED, RIGHT, WRONG, NotStarted, Verdict, Wrong
+
+KINDS = ("build", "predict", "debug", "literature", "decide")
+Check = Callable[[Any, Probe], "str | None"]
+
+
+class UnknownExercise(ValueError):
+    """No exercise or chapter of that name; the message lists those there are."""
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """What a reader sees in the header, and the check behind it.
+
+    id          short and lasting, `kv-bytes`: it is the nbgrader grade_id of the check cell too
+    kind        one of KINDS; difficulty and importance of 5; minutes; points (whole)
+    shows       one sentence on what the exercise will have shown; it ends the RIGHT verdict
+    check       called with (answer, probe); see `kinds` and `Probe`
+    forbidden   objects or dotted names of lumen that the reader's code may not use, `("lumen.generate",)`
+    allow       dotted names of lumen classes that the answer may be or derive from
+    steps       limit on executed lines of the reader's code per call; None: no limit
+    """
+
+    id: str
+    chapter: str
+    title: str
+    kind: str
+    difficulty: int
+    importance: int
+    minutes: int
+    points: int
+    shows: str
+    check: Check = field(repr=False)
+    forbidden: Sequence[Any] = ()
+    allow: Sequence[str] = ()
+    steps: int | None = None
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", self.id):
+            raise ValueError(f"An exercise id is lower-case words joined by hyphens, not {self.id!r}.")
+        if self.kind not in KINDS:
+            raise ValueError(f"{self.id}: kind {self.kind!r} is none of {', '.join(KINDS)}.")
+        for name in ("difficulty", "importance"):
+            if getattr(self, name) not in range(1, 6):
+                raise ValueError(f"{self.id}: {name} goes from 1 to 5, not {getattr(self, name)!r}.")
+        if self.minutes < 1 or self.points < 1:
+            raise ValueError(f"{self.id}: minutes and points are at least 1.")
+
+    def grade(self, answer: Any) -> Verdict:
+        """The verdict on `answer`. Nothing that the answer does gets out, Ctrl-C excepted."""
+        probe = Probe(self.steps)
+        try:
+            self._admit(answer)
+            note = self.check(answer, probe)
+        except NotStarted as nothing:
+            return self._verdict(NOT_STARTED, note=str(nothing))
+        except Wrong as wrong:
+            return self._wrong(wrong, probe)
+        except LimitReached as reached:
+            return self._wrong(Wrong(gave="no end", wanted="an end", slip=str(reached)), probe)
+        except Exception as error:  # the check stumbled over what the answer returned
+            other = translated(error)
+            if isinstance(other, NotStarted):
+                return self._verdict(NOT_STARTED, note=str(other))
+            slip = getattr(other, "slip", "") or "The check could not use what your code returned."
+            return self._wrong(Wrong(gave=getattr(other, "gave", ""), slip=slip), probe)
+        return self._verdict(
+            RIGHT, points=self.points, note=" ".join(text for text in (self.shows, note) if text)
+        )
+
+    def _admit(self, answer: Any) -> None:
+        if is_placeholder(answer):
+            raise NotStarted("The answer still holds a placeholder.")
+        name = lumen_name(answer, self.allow)
+        if name is not None:
+            raise Wrong(
+                "whose code it is", f"`{name}`", "your own", "It comes from `lumen`. Write it here instead."
+            )
+        used = forbidden_use(answer, [*self.forbidden, *self._own_reference()])
+        if used is not None:
+            raise Wrong(
+                "whose code it is", f"a call of `{used}`", "your own", "That is the part to write here."
+            )
+
+    def _own_reference(self) -> list[Any]:
+        """The reference, when lumen has it: calling it is not writing it."""
+        reference = getattr(self.check, "reference", None)
+        return [reference] if reference is not None and lumen_name(reference) is not None else []
+
+    def _wrong(self, wrong: Wrong, probe: Probe) -> Verdict:
+        return self._verdict(WRONG, 0, wrong.case or probe.name, wrong.gave, wrong.wanted, wrong.slip)
+
+    def _verdict(
+        self,
+        state: str,
+        points: int = 0,
+        case: str = "",
+        gave: str = "",
+        wanted: str = "",
+        slip: str = "",
+        note: str = "",
+    ) -> Verdict:
+        verdict = Verdict(self.id, self.title, state, points, self.points, case, gave, wanted, slip, note)
+        return verdict.with_tidy_lines()
+
+    def header(self) -> str:
+        """The Markdown line that stands above the exercise in the notebook."""
+        points = f"{self.points} point{'s' if self.points != 1 else ''}"
+        minutes = f"{self.minutes} minute{'s' if self.minutes != 1 else ''}"
+        ratings = f"difficulty {self.difficulty} of 5 · importance {self.importance} of 5"
+        line = f"**{self.kind.capitalize()}** · {ratings} · {minutes} · {points}"
+        return f"{line}\n\n*It will have shown:* {self.shows}"
+
+
+class ExerciseSet:
+    """The exercises of one chapter, in the order in which they are read.
+
+    `then` says where to go after the last one.
+    """
+
+    def __init__(self, chapter: str, title: str, then: str):
+        self.chapter, self.title, self.then = chapter, title, then
+        self.exercises: dict[str, Exercise] = {}
+
+    def add(self, id: str, *, check: Check, **header: Any) -> Exercise:
+        """Register an exercise; `header` holds the other fields of `Exercise`."""
+        if id in self.exercises:
+            raise ValueError(f"Chapter {self.chapter} has two exercises named {id!r}.")
+        self.exercises[id] = Exercise(id=id, chapter=self.chapter, check=check, **header)
+        return self.exercises[id]
+
+    def checks(self, id: str, **header: Any) -> Callable[[Check], Check]:
+        """Decorator form of `add`, for a check that is a function of (answer, probe)."""
+
+        def register(check: Check) -> Check:
+            self.add(id, check=check, **header)
+            return check
+
+        return register
+
+    def __iter__(self) -> Iterator[Exercise]:
+        return iter(self.exercises.values())
+
+    def __getitem__(self, id: str) -> Exercise:
+        if id not in self.exercises:
+            near = difflib.get_close_matches(str(id), self.exercises, 1)
+            guess = f" Did you mean {near[0]!r}?" if near else ""
+            known = ", ".join(self.exercises)
+            raise UnknownExercise(f"Chapter {self.chapter} has no exercise {id!r}.{guess} It has: {known}.")
+        return self.exercises[id]
+
+    def points(self) -> dict[str, int]:
+        return {one.id: one.points for one in self}
+
+    def table(self) -> str:
+        """The Markdown table of a chapter's section 14."""
+        rows = [
+            f"| {one.title} | {one.kind} | {one.difficulty} of 5 | {one.importance} of 5 | {one.minutes} |"
+            for one in self
+        ]
+        head = "| exercise | kind | difficulty | importance | minutes |\n| --- | --- | --- | --- | --- |"
+        return "\n".join([head, *rows])

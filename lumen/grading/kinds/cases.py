@@ -1,0 +1,135 @@
+"""build and debug: the reader's function against a reference, with mistakes recognised by what they give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .. import compare, run
+from ..probe import Probe
+from ..verdict import NotStarted, Wrong
+from .slip import Slip
+
+UNSET: Any = object()
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call. `args` is a tuple, or a function that makes it (fresh and only when needed).
+
+    `want` overrides the reference; `raises` asks for an exception instead; `slip` is said when this case
+    fails and no known slip explains it; `tolerance` overrides the check's.
+    """
+
+    name: str
+    args: tuple[Any, ...] | Callable[[], tuple[Any, ...]] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    want: Any = UNSET
+    raises: type[BaseException] | None = None
+    slip: str = ""
+    tolerance: float | None = None
+
+    def arguments(self) -> tuple[Any, ...]:
+        return self.args() if callable(self.args) else run.fresh(self.args)
+
+
+@dataclass(frozen=True)
+class Cases:
+    """build and debug: the reader's function against a reference, case by case.
+
+    `cases` is a list, or a function that makes it on first use. `slips` are wrong implementations: when the
+    reader's result equals one of theirs on the failing case, its sentence is the diagnosis. `broken` (debug)
+    is the function as the reader found it. `pure=True` also asks that lists, dicts and arrays handed in come
+    back as they were.
+    """
+
+    reference: Callable[..., Any]
+    cases: Iterable[Case] | Callable[[], Iterable[Case]]
+    slips: Sequence[Slip] = ()
+    tolerance: float = compare.FP32
+    dtype: bool = True
+    pure: bool = True
+    broken: Callable[..., Any] | None = None
+
+    def __call__(self, answer: Any, probe: Probe) -> str | None:
+        for case in self.cases() if callable(self.cases) else self.cases:
+            with probe.case(case.name):
+                if case.raises is not None:
+                    probe.refuses(
+                        case.raises, answer, *case.arguments(), slip=case.slip, **run.fresh(case.kwargs)
+                    )
+                else:
+                    self._one(answer, case, probe)
+        return None
+
+    def _one(self, answer: Any, case: Case, probe: Probe) -> None:
+        tolerance = self.tolerance if case.tolerance is None else case.tolerance
+        args, kwargs = case.arguments(), run.fresh(case.kwargs)
+        before = [run.fresh(one) if _plain(one) else None for one in args]
+        try:
+            got = probe.call(answer, *args, **kwargs)
+        except Wrong as wrong:
+            name = wrong.gave.split(":")[0]
+            raise self._explained(answer, case, wrong, lambda result: _raises(result, name)) from None
+        want = self._reference(case) if case.want is UNSET else case.want
+        found = compare.difference(got, want, tolerance, dtype=self.dtype)
+        if found:
+            differs = Wrong(case.name, found.gave, found.wanted, case.slip or found.slip)
+            raise self._explained(
+                answer, case, differs, lambda result: _same(got, result, tolerance, self.dtype)
+            )
+        for i, (one, old) in enumerate(zip(args, before, strict=True)):
+            changed = self.pure and _plain(one) and compare.difference(one, old, compare.EXACT)
+            if changed:
+                slip = "Work on a copy: the caller still needs what it handed in."
+                raise Wrong(
+                    case.name,
+                    f"argument {i + 1} changed to {changed.gave}",
+                    f"{changed.wanted}, untouched",
+                    slip,
+                )
+
+    def _reference(self, case: Case) -> Any:
+        with run.same_luck():
+            return self.reference(*case.arguments(), **run.fresh(case.kwargs))
+
+    def _explained(self, answer: Any, case: Case, wrong: Wrong, same: Callable[[Any], bool]) -> Exception:
+        """`wrong`, with the sentence of the first slip that behaves in the same way on this case."""
+        for slip in self.slips:
+            if same(_outcome(slip.like, case)):
+                return Wrong(wrong.case, wrong.gave, wrong.wanted, slip.says)
+        if self.broken is not None and same(_outcome(self.broken, case)):
+            if _same_code(answer, self.broken):
+                return NotStarted("This is still the function as it was given.")
+            says = wrong.slip or "On this case it still does what the broken one did."
+            return Wrong(wrong.case, wrong.gave, wrong.wanted, says)
+        return wrong
+
+
+def _outcome(fn: Callable[..., Any], case: Case) -> Any:
+    """What an author's own function gives on the case: the result, or the exception as an object."""
+    try:
+        with run.same_luck():
+            return fn(*case.arguments(), **run.fresh(case.kwargs))
+    except Exception as error:
+        return error
+
+
+def _same(got: Any, result: Any, tolerance: float, dtype: bool) -> bool:
+    return (
+        not isinstance(result, Exception) and compare.difference(got, result, tolerance, dtype=dtype) is None
+    )
+
+
+def _raises(result: Any, name: str) -> bool:
+    return isinstance(result, Exception) and type(result).__name__ == name
+
+
+def _plain(value: Any) -> bool:
+    return compare.is_array(value) or isinstance(value, (list, dict, set))
+
+
+def _same_code(answer: Any, broken: Callable[..., Any]) -> bool:
+    one, other = getattr(answer, "__code__", None), getattr(broken, "__code__", None)
+    return None not in (one, other) and (one.co_code, one.co_names) == (other.co_code, other.co_names)  # type: ignore[union-attr]

@@ -1,0 +1,91 @@
+"""predict: one number with a unit and a tolerance, and the mistakes that lead to other numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any
+
+from .. import compare, run
+from ..compare import number
+from ..probe import Probe
+from ..verdict import Wrong
+from .slip import Slip
+
+# Ratios that are a mix-up of units, not of the formula.
+UNITS = [
+    (8.0, "bits and bytes are mixed up (a factor 8)"),
+    (1.024, "kilo (1000) and kibi (1024) are mixed up"),
+    (1.024**2, "mega (10⁶) and mebi (2²⁰) are mixed up"),
+    (1.024**3, "giga (10⁹) and gibi (2³⁰) are mixed up"),
+    *((1000.0**n, f"the prefix is off by a factor {1000**n:,}") for n in (1, 2, 3, 4)),
+    *((1024.0**n, f"the prefix is off by a factor {1024**n:,}") for n in (1, 2, 3)),
+]
+
+
+@dataclass(frozen=True)
+class Number:
+    """predict: a number, or a function without arguments that returns it.
+
+    `answer` is the number or a function that computes it on first use. `tolerance` is relative; 0 means
+    exact. A wrong number is told its direction and ratio, and the slip when it is a known one; mixed-up units
+    are known already.
+    """
+
+    answer: float | Callable[[], float]
+    unit: str = ""
+    tolerance: float = 0.0
+    slips: Sequence[Slip] = ()
+
+    def __call__(self, answer: Any, probe: Probe) -> str | None:
+        got = run.value_of(answer, probe.steps)
+        if compare.is_array(got) and got.ndim == 0:
+            got = got.item()
+        if isinstance(got, bool) or not isinstance(got, Real):
+            raise Wrong(gave=compare.describe(got), wanted=f"a number{self._in_unit}")
+        got = int(got) if isinstance(got, Integral) else float(got)
+        want = self.answer() if callable(self.answer) else self.answer
+        if self._near(got, want):
+            return None
+        raise Wrong(
+            gave=f"{number(got)} {self.unit}".rstrip(),
+            wanted=self._hint(got, want),
+            slip=self._slip(got, want),
+        )
+
+    @property
+    def _in_unit(self) -> str:
+        return f" in {self.unit}" if self.unit else ""
+
+    def _near(self, got: float, want: float) -> bool:
+        return got == want or (
+            math.isfinite(got) and abs(got - want) <= max(self.tolerance, 1e-12) * abs(want)
+        )
+
+    def _hint(self, got: float, want: float) -> str:
+        if not math.isfinite(got):
+            return f"a finite number{self._in_unit}"
+        if want == 0 or got == 0 or (got < 0) != (want < 0):
+            return (
+                "zero" if want == 0 else f"a {'negative' if want < 0 else 'positive'} number{self._in_unit}"
+            )
+        if abs(want / got - 1) < 0.01:
+            return (
+                f"a number slightly {'smaller' if got > want else 'larger'}{self._in_unit}; it must be exact"
+            )
+        return f"{number(want / got)} times that"
+
+    def _slip(self, got: float, want: float) -> str:
+        for slip in self.slips:
+            if slip.like(got) if callable(slip.like) else self._near(got, slip.like):
+                return slip.says
+        if want and math.isfinite(got) and got / want > 0:
+            for ratio, says in UNITS:
+                if any(
+                    math.isclose(got / want, r, rel_tol=max(self.tolerance, 1e-4) / 4)
+                    for r in (ratio, 1 / ratio)
+                ):
+                    return f"The formula may be right: {says}."
+        return ""

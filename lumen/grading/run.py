@@ -1,0 +1,194 @@
+"""Run the reader's code so that nothing it does can stop the notebook: every failure becomes a verdict.
+
+- An exception becomes WRONG with its type, its message and the reader's own last line. Ctrl-C passes through.
+- `raise NotImplementedError` in the reader's code, or an empty body, means NOT STARTED.
+- A limit on executed lines (a count, never a clock) ends a loop that does not end.
+- Random generators are seeded before each call and put back afterwards: the same verdict every time.
+"""
+
+from __future__ import annotations
+
+import copy
+import dis
+import linecache
+import random
+import sys
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from .origin import is_readers
+from .verdict import NotStarted, Wrong
+
+SEED = 0
+EMPTY_BODY = {
+    "RESUME",
+    "LOAD_CONST",
+    "RETURN_VALUE",
+    "RETURN_CONST",
+    "NOP",
+    "COPY_FREE_VARS",
+    "LOAD_COMMON_CONSTANT",
+}
+INERT = (str, bytes, int, float, complex, bool, type(None))
+
+
+class LimitReached(BaseException):
+    """A counter passed its limit.
+
+    Not an `Exception`: the reader's own `except Exception` must not swallow it.
+    """
+
+
+def call(fn: Any, *args: Any, steps: int | None = None, **kwargs: Any) -> Any:
+    """`fn(*args, **kwargs)`, or raise `NotStarted` or `Wrong`.
+
+    `steps` limits the lines executed in the reader's code.
+    """
+    if not callable(fn):
+        raise Wrong(
+            gave=_kind(fn), wanted="a function", slip="Hand over the function itself, without calling it."
+        )
+    try:
+        with same_luck(), line_limit(steps):
+            result = fn(*args, **kwargs)
+    except LimitReached as reached:
+        raise Wrong(gave="no end", wanted="an end", slip=str(reached)) from None
+    except (Exception, SystemExit) as error:
+        raise translated(error) from None
+    if result is None and is_empty(fn):
+        raise NotStarted(f"`{_name(fn)}` has an empty body.")
+    return result
+
+
+def translated(error: BaseException) -> Exception:
+    """The `NotStarted` or `Wrong` that an exception out of the reader's code stands for."""
+    if isinstance(error, (NotStarted, Wrong)):
+        return error
+    frames = _readers_frames(error)
+    if isinstance(error, NotImplementedError) and frames and _raised_here(error):
+        return NotStarted(f"`{frames[-1].tb_frame.f_code.co_name}` still raises NotImplementedError.")
+    message = f"{type(error).__name__}: {error}".rstrip(": ")
+    return Wrong(gave=message, wanted="no exception", slip=_last_line(frames))
+
+
+def _readers_frames(error: BaseException) -> list[types.TracebackType]:
+    frames, trace = [], error.__traceback__
+    while trace is not None:
+        if is_readers(trace.tb_frame.f_code):
+            frames.append(trace)
+        trace = trace.tb_next
+    return frames
+
+
+def _raised_here(error: BaseException) -> bool:
+    """Written as `raise …` in the reader's code. Torch raises NotImplementedError too, but from a call."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None or not is_readers(trace.tb_frame.f_code):
+        return False
+    steps = dis.get_instructions(trace.tb_frame.f_code)
+    return any(step.offset == trace.tb_lasti and step.opname == "RAISE_VARARGS" for step in steps)
+
+
+def _last_line(frames: list[types.TracebackType]) -> str:
+    if not frames:
+        return ""
+    frame, number = frames[-1].tb_frame, frames[-1].tb_lineno
+    text = linecache.getline(frame.f_code.co_filename, number, frame.f_globals).strip()
+    return f"In `{frame.f_code.co_name}`, line {number}" + (f": `{text}`" if text else ".")
+
+
+def is_empty(fn: Any) -> bool:
+    """True when the body is only `...`, `pass` or a docstring."""
+    code = getattr(getattr(fn, "__func__", fn), "__code__", None)
+    return code is not None and all(step.opname in EMPTY_BODY for step in dis.get_instructions(code))
+
+
+def is_placeholder(value: Any) -> bool:
+    """True for `...` and None, and for a list, tuple or dict that holds one of them."""
+    if value is None or value is ...:
+        return True
+    if isinstance(value, dict):
+        return any(is_placeholder(item) for item in value.values())
+    return isinstance(value, (list, tuple)) and any(item is None or item is ... for item in value)
+
+
+def value_of(answer: Any, steps: int | None = None) -> Any:
+    """A value, given as itself or as a function without arguments. Raises `NotStarted` on a placeholder."""
+    value = (
+        call(answer, steps=steps) if isinstance(answer, (types.FunctionType, types.MethodType)) else answer
+    )
+    if is_placeholder(value):
+        raise NotStarted("The answer still holds a placeholder.")
+    return value
+
+
+@contextmanager
+def line_limit(steps: int | None) -> Iterator[None]:
+    """Raise `LimitReached` after `steps` lines of the reader's code.
+
+    A debugger's trace is put back afterwards.
+    """
+    if steps is None:
+        yield
+        return
+    left = steps
+
+    def line(frame: types.FrameType, event: str, arg: Any) -> Callable[..., Any]:
+        nonlocal left
+        if event == "line":
+            left -= 1
+            if left < 0:
+                raise LimitReached(f"More than {steps} lines were executed. Which condition ends the loop?")
+        return line
+
+    def entered(frame: types.FrameType, event: str, arg: Any) -> Callable[..., Any] | None:
+        return line if is_readers(frame.f_code) else None
+
+    before = sys.gettrace()
+    sys.settrace(entered)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+@contextmanager
+def same_luck() -> Iterator[None]:
+    """Seed every random generator inside, restore all of them afterwards."""
+    python, numeric = random.getstate(), np.random.get_state()
+    torch = sys.modules.get("torch")
+    cuda = torch is not None and torch.cuda.is_initialized()
+    tensors = torch.get_rng_state() if torch is not None else None
+    chips = torch.cuda.get_rng_state_all() if torch is not None and cuda else None
+    random.seed(SEED)
+    np.random.seed(SEED)
+    if torch is not None:
+        torch.manual_seed(SEED)
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numeric)
+        if torch is not None:
+            torch.set_rng_state(tensors)
+            if cuda:
+                torch.cuda.set_rng_state_all(chips)
+
+
+def fresh(value: Any) -> Any:
+    """A deep copy, so that code which writes into its arguments spoils only its own."""
+    return value if isinstance(value, INERT) else copy.deepcopy(value)
+
+
+def _name(fn: Any) -> str:
+    return getattr(fn, "__name__", type(fn).__name__)
+
+
+def _kind(value: Any) -> str:
+    return f"a {type(value).__name__}"

@@ -1,0 +1,234 @@
+"""Verdicts read the same everywhere, and the grader knows when to raise."""
+
+import subprocess
+import sys
+
+import pytest
+
+from lumen.grading import (
+    NOT_STARTED,
+    RIGHT,
+    WRONG,
+    ExerciseSet,
+    Grader,
+    GradingError,
+    UnknownExercise,
+    Verdict,
+)
+from lumen.grading import grader as module
+from tests.grading.example_set import broken_until_stop, exercises, pretend
+
+
+@pytest.fixture
+def grader(monkeypatch):
+    monkeypatch.delenv("LUMEN_STRICT", raising=False)
+    return Grader(exercises)
+
+
+def test_text_of_each_state(grader):
+    assert str(grader.check("kv-bytes", ...)) == (
+        "NOT STARTED  kv-bytes · The price of one token · 0 of 1 point\n"
+        "  The answer still holds a placeholder."
+    )
+    assert str(grader.check("kv-bytes", 23040)) == (
+        "WRONG  kv-bytes · The price of one token · 0 of 1 point\n"
+        "  gave   23040 bytes\n"
+        "  wanted 2 times that\n"
+        "  slip   Keys and values are two tensors: a factor 2 is missing."
+    )
+    assert str(grader.check("kv-bytes", 46080)) == (
+        "RIGHT  kv-bytes · The price of one token · 1 of 1 point\n"
+        "  One token of context costs the same whatever the batch."
+    )
+
+
+def test_a_verdict_is_a_cell_value_with_text_and_html(grader):
+    bundle = grader.check("kv-bytes", "<b>46080</b>")._repr_mimebundle_()
+    assert set(bundle) == {"text/plain", "text/html"}
+    assert "<b>46080" not in bundle["text/html"] and "&lt;b&gt;46080" in bundle["text/html"]
+    assert 'class="lumen-verdict wrong' in bundle["text/html"]
+    assert "color:" not in bundle["text/html"].replace("border-left", "")  # text keeps the page's colour
+
+
+def test_long_and_addressed_messages_are_tidied():
+    def noisy():
+        raise ValueError(f"{object()!r}\n" + "x" * 5000)
+
+    verdict = exercises["kv-bytes"].grade(noisy)
+    assert "0x…" in verdict.gave and "\n" not in verdict.gave and len(verdict.gave) <= 400
+
+
+def test_strict_mode_raises_the_text_and_only_when_not_right(grader, monkeypatch):
+    with pytest.raises(GradingError, match="factor 2 is missing"):
+        grader.check("kv-bytes", 23040, strict=True)
+    assert grader.verdicts["kv-bytes"].state == WRONG  # the scoreboard still knows
+    monkeypatch.setenv("LUMEN_STRICT", "1")
+    with pytest.raises(GradingError, match="NOT STARTED"):
+        grader.check("kv-bytes", ...)
+    assert grader.check("kv-bytes", 46080).right
+    assert grader.check("kv-bytes", 1, strict=False).state == WRONG
+    monkeypatch.setenv("LUMEN_STRICT", "0")
+    assert grader.check("kv-bytes", 1).state == WRONG
+    with pytest.raises(GradingError):
+        Grader(exercises, strict=True).check("kv-bytes", 1)
+
+
+def test_scoreboard_counts_points_and_names_the_next_step(grader):
+    assert str(grader.scoreboard()).splitlines()[0] == "Chapter 99 · An example: 0 of 12 points"
+    last = str(grader.scoreboard()).splitlines()[-1]  # importance 5 like `loop`, and easier
+    assert last == "Next: start kv-bytes (The price of one token, 4 min)."
+    grader.check("stop-ids", lambda tokens, stops: tokens)
+    assert str(grader.scoreboard()).splitlines()[-1].startswith("Next: mend stop-ids")
+    text = str(grader.scoreboard())
+    assert (
+        "WRONG        stop-ids" in text
+        and "NOT STARTED  kv-bytes" in text
+        and text == str(grader.scoreboard())
+    )
+
+
+def test_scoreboard_at_the_end(grader):
+    from tests.grading.example_answers import ANSWERS
+
+    for one in exercises:
+        grader.check(one.id, ANSWERS[one.id].right[0])
+    board = grader.scoreboard()
+    assert board.points == board.out_of == 12
+    assert str(board).splitlines()[-1] == "All done. Next: chapter 100"
+    assert "lumen-verdict right" in board._repr_mimebundle_()["text/html"]
+    grader.reset()
+    assert grader.scoreboard().points == 0
+
+
+def test_unknown_exercise_lists_those_there_are(grader):
+    with pytest.raises(UnknownExercise, match=r"Did you mean 'kv-bytes'\? It has: kv-bytes, repeat-kv"):
+        grader.check("kv_bytes", 1)
+
+
+def test_unknown_chapter_is_a_sentence():
+    from lumen import grading
+
+    with pytest.raises(UnknownExercise, match="no exercises for chapter '77'"):
+        grading.check("77", "x", 1)
+
+
+def test_headers_and_table():
+    assert (
+        exercises["kv-bytes"]
+        .header()
+        .startswith(
+            "**Predict** · difficulty 1 of 5 · importance 5 of 5 · 4 minutes · 1 point\n\n"
+            "*It will have shown:* One token"
+        )
+    )
+    assert exercises.table().splitlines()[2] == "| The price of one token | predict | 1 of 5 | 5 of 5 | 4 |"
+    assert exercises.points()["loop"] == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"id": "KV_bytes"}, "lower-case words"),
+        ({"kind": "essay"}, "none of build"),
+        ({"difficulty": 6}, "from 1 to 5"),
+        ({"points": 0}, "at least 1"),
+    ],
+)
+def test_a_malformed_header_is_refused(change, says):
+    fields = {
+        "title": "t",
+        "kind": "predict",
+        "difficulty": 1,
+        "importance": 1,
+        "minutes": 1,
+        "points": 1,
+        "shows": "s",
+    }
+    fields = {"id": "fine", **fields, **change}
+    with pytest.raises(ValueError, match=says):
+        ExerciseSet("98", "t", "u").add(fields.pop("id"), check=lambda answer, probe: None, **fields)
+
+
+def test_the_same_id_twice_is_refused():
+    one = ExerciseSet("98", "t", "u")
+    fields = {
+        "title": "t",
+        "kind": "build",
+        "difficulty": 1,
+        "importance": 1,
+        "minutes": 1,
+        "points": 1,
+        "shows": "s",
+    }
+    one.add("same", check=lambda answer, probe: None, **fields)
+    with pytest.raises(ValueError, match="two exercises named 'same'"):
+        one.add("same", check=lambda answer, probe: None, **fields)
+
+
+def test_the_broken_function_itself_is_not_started_but_a_copy_in_other_words_is_wrong(grader):
+    assert grader.check("stop-ids", broken_until_stop).state == NOT_STARTED
+
+    def rewritten(tokens, stops):
+        ends = [i for i, token in enumerate(tokens) if token and token in stops]
+        return tokens[: ends[0]] if ends else tokens
+
+    assert grader.check("stop-ids", rewritten).state == WRONG
+
+
+def test_a_run_in_plain_python_needs_no_torch():
+    """The words of a verdict cost no torch import: `lumen info` and the book's tools use them."""
+    code = "import sys, lumen.grading; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def notebook(*cells):
+    nbformat = pytest.importorskip("nbformat")
+    made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in cells])
+    made.cells[1].metadata.nbgrader = {
+        "grade_id": "kv-bytes",
+        "grade": True,
+        "locked": True,
+        "solution": False,
+        "points": 1,
+        "schema_version": 3,
+    }
+    made.cells[2].metadata.nbgrader = made.cells[1].metadata.nbgrader
+    return made
+
+
+def test_nbgrader_gives_zero_without_any_setting_and_run_all_reaches_the_end(monkeypatch):
+    """nbgrader gives full points to a cell that neither raises nor writes to stderr: no WRONG passes so."""
+    nbclient = pytest.importorskip("nbclient")
+    utils = pytest.importorskip("nbgrader.utils")
+    monkeypatch.delenv("LUMEN_STRICT", raising=False)
+    made = notebook(
+        "from tests.grading.example_set import exercises\n"
+        "from lumen.grading import Grader\n"
+        "grader = Grader(exercises)",
+        "grader.check('kv-bytes', 23040)",
+        "grader.check('kv-bytes', 46080)",
+        "grader.scoreboard()",
+    )
+    nbclient.NotebookClient(made, timeout=60, kernel_name="python3").execute()
+    assert [utils.determine_grade(made.cells[i])[0] for i in (1, 2)] == [0, 1]
+    shown = next(out for out in made.cells[1].outputs if out.output_type == "execute_result").data
+    assert shown["text/plain"].startswith("WRONG  kv-bytes") and "lumen-verdict wrong" in shown["text/html"]
+    assert [out.output_type for out in made.cells[2].outputs] == ["execute_result"]
+    assert "1 of 12 points" in made.cells[3].outputs[0].data["text/plain"]
+
+
+def test_nobody_sees_stderr_outside_a_kernel_run_by_a_program(grader, capsys, monkeypatch):
+    grader.check("kv-bytes", 1)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(module, "executed_by_a_program", lambda: True)
+    grader.check("kv-bytes", 1)
+    assert capsys.readouterr().err == "WRONG: kv-bytes\n"
+    grader.check("kv-bytes", 46080)
+    assert capsys.readouterr().err == ""
+    grader.check("loop", pretend.generate, strict=False)
+    assert capsys.readouterr().err == ""
+
+
+def test_verdict_states():
+    assert Verdict("a", "b", RIGHT, 1, 1).right and not Verdict("a", "b", WRONG, 0, 1).right
