@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
 from lumen.cost.formats import bytes_per_value
@@ -60,15 +60,7 @@ class Parameters:
     @property
     def total(self) -> int:
         """All parameters: what `sum(p.numel() for p in model.parameters())` gives."""
-        return (
-            self.embedding
-            + self.positions
-            + self.projections
-            + self.mlp
-            + self.biases
-            + self.norms
-            + self.head
-        )
+        return sum(astuple(self))
 
 
 def parameters(config: ModelConfig) -> Parameters:
@@ -81,9 +73,8 @@ def parameters(config: ModelConfig) -> Parameters:
     width = config.hidden_size
     table = matmuls(config)
     embedding = config.vocab_size * width
-    per_norm = (
-        2 * width if config.norm == "layer" and config.bias else width
-    )  # LayerNorm may have a shift as well
+    shifted = config.norm == "layer" and config.bias
+    per_norm = 2 * width if shifted else width
     return Parameters(
         embedding=embedding,
         positions=config.max_positions * width if config.positions == "learned" else 0,

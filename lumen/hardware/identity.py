@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import platform
 import subprocess
 import sys
@@ -34,8 +35,6 @@ def gpu_name() -> str | None:
 
 def memory_bytes() -> float:
     """Main memory of the machine; 0 when the system does not say. [B]"""
-    import os
-
     try:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, OSError, ValueError):
