@@ -5,8 +5,8 @@
 
 What happens to a cell of the solution:
 - tagged `solution-only`: dropped;
-- `### BEGIN SOLUTION` … `### END SOLUTION` inside a function: becomes a stub that raises NotImplementedError;
-- the same at the left margin (a number to fill in): only the comment stays, so that Run All never stops;
+- `### BEGIN SOLUTION` … `### END SOLUTION`: becomes a stub that raises NotImplementedError. It must stand in
+  a function: at the left margin the stub would stop Run All, so that is refused;
 - tagged `remove-cell` (the text of a task, hidden on the solution page): kept, without the tag;
 - outputs are cleared, graded cells are locked, title and badge row say "exercises".
 """
@@ -42,11 +42,11 @@ def convert(source: Path) -> str:
             cell.source = templates.badges("exercises", source.stem)
         if "remove-cell" in tags:
             tags.remove("remove-cell")
-        if cell.cell_type == "code":
-            cell.source = re.sub(
-                r"^(# YOUR CODE HERE)\nraise NotImplementedError\(\)$", r"\1", cell.source, flags=re.M
+        if cell.cell_type == "code" and re.search(r"^raise NotImplementedError", cell.source, flags=re.M):
+            raise sync.NotebookError(
+                f"solutions/{source.name}: a solution stands at the left margin in the cell that begins with "
+                f"'{cell.source.splitlines()[0]}'; put it into a function, or its stub stops Run All"
             )
-            cell.execution_count = None
     title = notebook.cells[0]
     title.source = re.sub(r"\bSolutions?\b", "Exercises", title.source, count=1)
     notebook.metadata = nbformat.NotebookNode(sync.METADATA)
@@ -58,7 +58,11 @@ def main(check: bool) -> int:
     folder, stale = repo.ROOT / "exercises", []
     sources = sorted((repo.ROOT / "solutions").glob("*.ipynb"))
     for source in sources:
-        target, text = folder / source.name, convert(source)
+        try:
+            target, text = folder / source.name, convert(source)
+        except sync.NotebookError as error:
+            stale.append(str(error))
+            continue
         if check:
             if not target.exists() or target.read_text("utf8") != text:
                 stale.append(f"exercises/{source.name} is not what solutions/{source.name} gives")

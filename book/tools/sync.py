@@ -34,7 +34,7 @@ METADATA = {
     # No version: the file does not change with the Python that ran it. Without the lexer `%magic` lines warn.
     "language_info": {"name": "python", "pygments_lexer": "ipython3"},
 }
-# What nbgrader wants on a cell. Authors write only what differs: `nbgrader={"grade_id": "x", "solution": true}`.
+# What nbgrader wants on a cell; authors write what differs: `nbgrader={"grade_id": "x", "solution": true}`.
 NBGRADER = {"schema_version": 3, "grade": False, "solution": False, "locked": False, "task": False}
 SETUP_LINE = '# %% tags=["setup", "hide-input", "nbval-ignore-output"]'
 BADGES_LINE = '# %% [markdown] tags=["badges"]'

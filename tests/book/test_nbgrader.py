@@ -1,0 +1,87 @@
+"""An instructor can use the sets as they stand: full marks for the solution, none for the untouched release.
+
+`LUMEN_STRICT=1` is what the set-up page tells teachers: a verdict that is not RIGHT raises and loses its
+points.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import notebooks
+import pytest
+import repo
+import sync
+from nbgrader.api import Gradebook
+
+NAME = "01_prefill_decode"
+CONFIG = """\
+c = get_config()
+c.CourseDirectory.course_id = "lumen"
+c.ClearSolutions.code_stub = {"python": "# YOUR CODE HERE\\nraise NotImplementedError()"}
+c.ExecutePreprocessor.timeout = 300
+"""
+
+
+def nbgrader(folder: Path, *arguments: str) -> None:
+    # nbgrader calls `alembic` by its bare name, so the environment's programs must be on the path.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    environment = {**os.environ, "LUMEN_STRICT": "1", "PATH": path}
+    command = [sys.executable, "-m", "nbgrader", *arguments]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def scores(source: Path, tmp_path: Path) -> tuple[dict[str, float], float, set[str]]:
+    """Score by student ("solved" hands in the solution, "untouched" the release), most points, grade ids."""
+    name = source.stem
+    (tmp_path / "nbgrader_config.py").write_text(CONFIG)
+    (tmp_path / "source" / name).mkdir(parents=True)
+    shutil.copy(source, tmp_path / "source" / name)
+    nbgrader(tmp_path, "generate_assignment", name)
+    released = tmp_path / "release" / name / source.name
+    for student, answer in (("solved", source), ("untouched", released)):
+        folder = tmp_path / "submitted" / student / name
+        folder.mkdir(parents=True)
+        shutil.copy(answer, folder / source.name)
+    nbgrader(tmp_path, "autograde", name)
+    with Gradebook(f"sqlite:///{tmp_path}/gradebook.db") as book:
+        given = {s.id: book.find_submission(name, s.id).score for s in book.students}
+        graded = {cell.name for cell in book.find_notebook(name, name).grade_cells}
+        return given, book.find_assignment(name).max_score, graded
+
+
+def check(source: Path, tmp_path: Path) -> None:
+    notebook = nbformat.read(source, as_version=4)
+    marks = [c.metadata.nbgrader for c in notebook.cells if c.metadata.get("nbgrader", {}).get("grade")]
+    given, most, graded = scores(source, tmp_path)
+    assert graded == {m.grade_id for m in marks}
+    assert most == sum(m.points for m in marks) > 0
+    assert given["solved"] == most
+    assert given["untouched"] == 0
+
+
+SETS = sorted((repo.ROOT / "solutions").glob("*.ipynb"))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(SETS), reason="a real set is there to test")
+def test_a_small_set(course, tmp_path_factory):
+    """The tools' own fixture, whose check raises when it is not RIGHT."""
+    text = (course / f"solutions/{NAME}.py").read_text("utf8")
+    text = text.replace('print("NOT STARTED")', 'raise ValueError("NOT STARTED") from None')
+    source = course / f"solutions/{NAME}.ipynb"
+    source.write_text(notebooks.dumps(sync.parse(sync.fill(text, "solutions", NAME))), "utf8")
+    check(source, tmp_path_factory.mktemp("nbgrader"))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SETS, reason="no solution set yet")
+def test_a_real_set(tmp_path):
+    """The last set stands for all: each is run by nbval, and nbgrader takes a quarter of a minute for one."""
+    check(SETS[-1], tmp_path)
