@@ -232,3 +232,41 @@ def test_nobody_sees_stderr_outside_a_kernel_run_by_a_program(grader, capsys, mo
 
 def test_verdict_states():
     assert Verdict("a", "b", RIGHT, 1, 1).right and not Verdict("a", "b", WRONG, 0, 1).right
+
+
+def test_a_case_that_must_be_refused_knows_slips_and_the_broken_function():
+    from lumen.grading import Case, Cases, Slip
+
+    def broken(n):
+        return n
+
+    def strict(n):
+        if n < 0:
+            raise ValueError("n is negative")
+        return n
+
+    check = Cases(
+        reference=strict,
+        cases=[Case("negative", (-1,), raises=ValueError)],
+        slips=[Slip(lambda n: {}[n], "A missing key is no answer.")],
+        broken=broken,
+    )
+    made = ExerciseSet("98", "t", "u")
+    fields = {"title": "t", "kind": "debug", "difficulty": 1, "importance": 1, "minutes": 1, "points": 1}
+    made.add("refuse", check=check, shows="s", **fields)
+
+    def copied(n):
+        return n
+
+    assert made["refuse"].grade(strict).right
+    assert made["refuse"].grade(copied).state == NOT_STARTED
+    assert made["refuse"].grade(lambda n: dict()[n]).slip == "A missing key is no answer."
+    assert made["refuse"].grade(lambda n: n + 0).slip == "On this case it still does what the broken one did."
+
+
+def test_a_number_just_outside_its_tolerance_is_not_told_to_be_exact():
+    from lumen.grading import Number, Probe, Wrong
+
+    with pytest.raises(Wrong) as caught:
+        Number(100.0, unit="ms", tolerance=0.001)(100.5, Probe())
+    assert caught.value.wanted == "a number slightly smaller in ms"

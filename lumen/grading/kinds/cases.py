@@ -56,12 +56,17 @@ class Cases:
         for case in self.cases() if callable(self.cases) else self.cases:
             with probe.case(case.name):
                 if case.raises is not None:
-                    probe.refuses(
-                        case.raises, answer, *case.arguments(), slip=case.slip, **run.fresh(case.kwargs)
-                    )
+                    self._refusal(answer, case, case.raises, probe)
                 else:
                     self._one(answer, case, probe)
         return None
+
+    def _refusal(self, answer: Any, case: Case, error: type[BaseException], probe: Probe) -> None:
+        try:
+            probe.refuses(error, answer, *case.arguments(), slip=case.slip, **run.fresh(case.kwargs))
+        except Wrong as wrong:
+            name = "" if wrong.gave.endswith("no exception") else wrong.gave.split(":")[0]
+            raise self._explained(answer, case, wrong, lambda result: _raises(result, name)) from None
 
     def _one(self, answer: Any, case: Case, probe: Probe) -> None:
         tolerance = self.tolerance if case.tolerance is None else case.tolerance
@@ -123,7 +128,8 @@ def _same(got: Any, result: Any, tolerance: float, dtype: bool) -> bool:
 
 
 def _raises(result: Any, name: str) -> bool:
-    return isinstance(result, Exception) and type(result).__name__ == name
+    """`result` is an exception of that name; no name means that nothing was raised."""
+    return type(result).__name__ == name if isinstance(result, Exception) else not name
 
 
 def _plain(value: Any) -> bool:

@@ -72,9 +72,8 @@ class Number:
                 "zero" if want == 0 else f"a {'negative' if want < 0 else 'positive'} number{self._in_unit}"
             )
         if abs(want / got - 1) < 0.01:
-            return (
-                f"a number slightly {'smaller' if got > want else 'larger'}{self._in_unit}; it must be exact"
-            )
+            side = "smaller" if got > want else "larger"
+            return f"a number slightly {side}{self._in_unit}{'' if self.tolerance else '; it must be exact'}"
         return f"{number(want / got)} times that"
 
     def _slip(self, got: float, want: float) -> str:
