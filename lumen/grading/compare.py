@@ -149,7 +149,9 @@ def _sequences(got: Any, want: Any, tolerance: float, where: str, dtype: bool) -
     if len(got) != len(want):
         then = "stops too early" if len(got) < len(want) else "goes on"
         slip = f"The first {min(len(got), len(want))} agree; then it {then}."
-        return Difference(f"{len(got)} items{at}", f"{len(want)} items", slip)
+        long = max(len(got), len(want)) > 12
+        shown = [f"{len(one)} items" if long else describe(one) for one in (got, want)]
+        return Difference(f"{shown[0]}{at}", shown[1], slip)
     return None
 
 
