@@ -74,11 +74,11 @@ notebooks: env ## sync text and notebooks, run what changed, regenerate exercise
 
 checkpoints: env ## train the shipped checkpoints again (long on a CPU; resumes)
 	@echo "== checkpoints: training what lumen/checkpoints ships"
-	@$(PY) -m lumen.train
+	@$(PY) -m lumen.train.gptlite
 
 bench: env ## ours against Hugging Face, in one run on this machine
 	@echo "== bench: interleaved, medians and ratios"
-	@$(PY) -m benchmarks
+	@for script in benchmarks/*.py; do echo "-- $$script"; $(PY) "$$script" || exit 1; done
 
 test-gpu: env ## on a CUDA machine: gpu-marked tests and every solution, strictly
 	@echo "== test-gpu: LUMEN_DEVICE=cuda"
