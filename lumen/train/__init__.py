@@ -1,0 +1,1 @@
+"""One recipe per shipped checkpoint. `make checkpoints` runs those whose file is missing."""

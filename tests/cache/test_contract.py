@@ -1,0 +1,288 @@
+"""Clauses C1 to C8 of the cache contract, over every kind. A new kind adds one line to KINDS and must pass them all.
+
+The reference is always the model without a cache, one row at a time, in fp64: tolerances are for rounding alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from lumen.cache import Cache, CacheFull, DynamicCache, StaticCache
+from lumen.decode import pad
+
+from ..tiny import relative_error, tiny_gpt, tiny_llama
+
+PROMPTS = [[5, 9, 2, 7, 1, 3, 3, 8, 30, 12, 4], [11, 0], [7, 7, 21, 60, 2, 9]]
+NEXT = [[4, 17, 0, 33, 8], [1, 0, 2, 5, 40], [50, 6, 6, 0, 3]]
+CLOSE = 1e-12
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How to make a cache of this kind with room for `capacity` positions, and what may be asked of it."""
+
+    make: Callable[[object, int, int], Cache]
+    lossless: bool = True
+    rewinds: bool = True
+    bounded: bool = True
+
+
+KINDS = {
+    "dynamic": Kind(lambda model, rows, capacity: DynamicCache.for_model(model, rows), bounded=False),
+    "static": Kind(lambda model, rows, capacity: StaticCache.for_model(model, rows, capacity)),
+}
+MODELS = {
+    "llama 9/3": lambda: tiny_llama(torch.float64),
+    "llama window 4": lambda: tiny_llama(torch.float64, window=4),
+    "gptlite": lambda: tiny_gpt(torch.float64),
+}
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    return KINDS[request.param]
+
+
+@pytest.fixture(params=MODELS, scope="module")
+def model(request):
+    return MODELS[request.param]()
+
+
+def reference(model, row: int, upto: int | None = None) -> torch.Tensor:
+    """Logits (T, V) of the whole sequence of `row`, no cache, no batch, no padding."""
+    return model(torch.tensor([(PROMPTS[row] + NEXT[row])[:upto]]))[0]
+
+
+def prefill(model, cache, side="right", chunk=None, prompts=PROMPTS):
+    """Feed the prompts; returns logits per row in the order of positions."""
+    tokens, pos = pad(prompts, side)
+    chunk = chunk or tokens.shape[1]
+    parts = [
+        model(tokens[:, a : a + chunk], pos[:, a : a + chunk], cache)
+        for a in range(0, tokens.shape[1], chunk)
+    ]
+    logits = torch.cat(parts, 1)
+    return [logits[row][pos[row] >= 0] for row in range(len(prompts))]
+
+
+def decode(model, cache, rows=(0, 1, 2), steps=5, first=0):
+    """Feed the known continuations one token at a time; returns (B, steps, V)."""
+    out = []
+    for step in range(first, steps):
+        tokens = torch.tensor([[NEXT[r][step]] for r in rows])
+        out.append(model(tokens, None, cache)[:, -1])
+    return torch.stack(out, 1)
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("chunk", [None, 1, 2, 4, 7])
+def test_c4_any_chunking_and_padding_equals_no_cache(model, kind, side, chunk):
+    """T1 and T2: in one go, in chunks, left or right padded, single rows: the same logits."""
+    if not kind.lossless:
+        pytest.skip("lossy by design")
+    cache = kind.make(model, 3, 20)
+    prompts = prefill(model, cache, side, chunk)
+    answers = decode(model, cache)
+    for row, prompt in enumerate(PROMPTS):
+        expected = reference(model, row)
+        assert relative_error(prompts[row], expected[: len(prompt)]) < CLOSE
+        assert relative_error(answers[row], expected[len(prompt) :]) < CLOSE
+    assert cache.lengths.tolist() == [len(p) + 5 for p in PROMPTS]
+
+
+def test_c4_rows_of_one_batch_may_prefill_decode_and_rest_together(model, kind):
+    """A mixed step: row 0 decodes, row 1 rests, row 2 takes three prompt tokens."""
+    if not kind.lossless:
+        pytest.skip("lossy by design")
+    cache = kind.make(model, 3, 20)
+    prefill(model, cache, prompts=[PROMPTS[0], PROMPTS[1], PROMPTS[2][:3]])
+    tokens = torch.tensor([[NEXT[0][0], 0, 0], [0, 0, 0], PROMPTS[2][3:6]])
+    pos = torch.tensor([[11, -1, -1], [-1, -1, -1], [3, 4, 5]])
+    mixed = model(tokens, pos, cache)
+    assert relative_error(mixed[0, 0], reference(model, 0)[11]) < CLOSE
+    assert relative_error(mixed[2], reference(model, 2)[3:6]) < CLOSE
+    assert relative_error(decode(model, cache, steps=1, rows=(1, 1, 1))[1, 0], reference(model, 1)[2]) < CLOSE
+
+
+def test_c1_padding_writes_and_advances_nothing(model, kind):
+    cache = kind.make(model, 3, 20)
+    prefill(model, cache)
+    before = cache.lengths.clone()
+    out = model(torch.zeros(3, 4, dtype=torch.int64), torch.full((3, 4), -1), cache)
+    assert torch.isfinite(out).all() and torch.equal(cache.lengths, before)
+    plain = kind.make(model, 3, 20)
+    prefill(model, plain)
+    assert relative_error(decode(model, cache), decode(model, plain)) < CLOSE
+
+
+def test_c1_a_row_of_padding_is_finite_and_has_length_zero(model, kind):
+    """T3: the row that is all padding."""
+    cache = kind.make(model, 2, 20)
+    out = model(torch.tensor([[1, 2, 3], [0, 0, 0]]), torch.tensor([[0, 1, 2], [-1, -1, -1]]), cache)
+    assert torch.isfinite(out).all() and cache.lengths.tolist() == [3, 0]
+
+
+def test_c2_positions_are_absolute_not_slots(model, kind):
+    """Left padding puts position 0 in another slot than 0; a cache that answered with slot numbers would show it."""
+    cache = kind.make(model, 3, 20)
+    _, pos = pad(PROMPTS, "left")
+    cache.begin(pos)
+    shape = 3, model.config.num_kv_heads, pos.shape[1], model.config.head_dim
+    k = pos[:, None, :, None].expand(shape).to(torch.float64)  # a key that knows its own position
+    for layer in range(model.config.num_layers):
+        keys, _, k_pos = cache.update(layer, k, k, pos)
+        stored = keys[:, 0, :, 0]
+        real = k_pos >= 0
+        assert torch.equal(stored[real], k_pos[real].double())
+        assert sorted(k_pos[1][k_pos[1] >= 0].tolist()) == [0, 1]
+
+
+def test_c3_slots_nobody_wrote_hold_finite_numbers(model, kind):
+    """T4, pytorch #101967: a NaN in a masked value row leaks into the output."""
+    cache = kind.make(model, 3, 20)
+    _, pos = pad(PROMPTS)
+    cache.begin(pos)
+    kv = torch.zeros(3, model.config.num_kv_heads, pos.shape[1], model.config.head_dim, dtype=torch.float64)
+    keys, values, _ = cache.update(0, kv, kv, pos)
+    assert torch.isfinite(keys).all() and torch.isfinite(values).all()
+
+
+@pytest.mark.parametrize("back", [1, 3, 99])
+def test_c5_rewind_then_replay_equals_never_having_written(model, kind, back):
+    """T9: rewind by one, by a few, by everything; rows by different amounts."""
+    cache = kind.make(model, 3, 20)
+    prefill(model, cache)
+    plain = decode(model, cache)
+    to = [max(0, 5 - back), max(0, 5 - back), 5]
+    target = torch.tensor([len(PROMPTS[r]) + to[r] for r in range(3)])
+    if not kind.rewinds:
+        before = cache.lengths.clone()
+        with pytest.raises((NotImplementedError, ValueError)):
+            cache.rewind(target)
+        assert torch.equal(cache.lengths, before)
+        return
+    cache.rewind(target)
+    assert torch.equal(cache.lengths, target)
+    for row in range(3):
+        for step in range(to[row], 5):
+            tokens = torch.tensor([[NEXT[r][step] if r == row else 0] for r in range(3)])
+            pos = torch.tensor([[len(PROMPTS[r]) + step if r == row else -1] for r in range(3)])
+            assert relative_error(model(tokens, pos, cache)[row, 0], plain[row, step]) < CLOSE
+
+
+def test_c5_rewind_to_zero_forgets_the_prompt(model, kind):
+    if not kind.rewinds:
+        pytest.skip("cannot rewind, and says so (tested above)")
+    cache = kind.make(model, 3, 20)
+    prefill(model, cache, prompts=[[50, 51, 52], [53], [54, 55]])
+    cache.rewind([0, 0, 0])
+    logits = prefill(model, cache)
+    assert all(relative_error(logits[r], reference(model, r, len(PROMPTS[r]))) < CLOSE for r in range(3))
+
+
+def test_c5_rewind_forward_or_below_zero_is_refused(model, kind):
+    cache = kind.make(model, 3, 20)
+    prefill(model, cache)
+    for wrong in ([12, 2, 6], [-1, 2, 6], [1, 2]):
+        with pytest.raises(ValueError):
+            cache.rewind(wrong)
+    assert cache.lengths.tolist() == [11, 2, 6]
+
+
+def test_c6_full_raises_before_any_layer_is_written(model, kind):
+    """T8: one token past capacity raises, and the cache is as it was, to the last number."""
+    if not kind.bounded:
+        pytest.skip("grows as long as there is memory")
+    cache = kind.make(model, 3, 13)
+    prefill(model, cache)
+    decode(model, cache, steps=2)
+    stored = [t.clone() for t in tensors(cache)]
+    with pytest.raises(CacheFull, match="13"):
+        model(torch.zeros(3, 1, dtype=torch.int64), torch.tensor([[13], [-1], [8]]), cache)
+    assert cache.lengths.tolist() == [13, 4, 8]
+    assert all(torch.equal(a, b) for a, b in zip(tensors(cache), stored, strict=True))
+    row = model(torch.tensor([[0], [NEXT[1][2]], [0]]), torch.tensor([[-1], [4], [-1]]), cache)
+    assert relative_error(row[1, 0], reference(model, 1)[4]) < CLOSE
+
+
+def tensors(cache: Cache) -> list[torch.Tensor]:
+    flat = []
+    for name, value in sorted(vars(cache).items()):
+        if not name.startswith("_"):
+            flat += [
+                v for v in (value if isinstance(value, list) else [value]) if isinstance(v, torch.Tensor)
+            ]
+    return flat
+
+
+def test_c7_copies_made_by_select_are_independent(model, kind):
+    """Row 2 twice, row 0 once, reordered; then each copy goes its own way."""
+    cache = kind.make(model, 3, 20)
+    prefill(model, cache)
+    cache.select([2, 0, 2])
+    assert cache.lengths.tolist() == [6, 11, 6]
+    a = model(torch.tensor([[NEXT[2][0]], [NEXT[0][0]], [33]]), None, cache)
+    b = model(torch.tensor([[NEXT[2][1]], [NEXT[0][1]], [34]]), None, cache)
+    if kind.lossless:
+        assert relative_error(a[0, 0], reference(model, 2)[6]) < CLOSE
+        assert relative_error(b[0, 0], reference(model, 2)[7]) < CLOSE
+        assert relative_error(b[1, 0], reference(model, 0)[12]) < CLOSE
+        other = model(torch.tensor([PROMPTS[2] + [33, 34]]))[0, -1]
+        assert relative_error(b[2, 0], other) < CLOSE
+
+
+def test_c7_select_can_shrink_and_refuses_rows_that_are_not_there(model, kind):
+    cache = kind.make(model, 3, 20)
+    prefill(model, cache)
+    for wrong in ([3], [-1], torch.tensor([True, False, True]), torch.tensor([0.0])):
+        with pytest.raises(ValueError):
+            cache.select(wrong)
+    cache.select([1])
+    assert cache.lengths.tolist() == [2]
+    if kind.lossless:
+        assert relative_error(decode(model, cache, rows=(1,))[0], reference(model, 1)[2:]) < CLOSE
+
+
+def test_c8_nbytes_is_the_storage_of_keys_and_values(model, kind):
+    cache = kind.make(model, 3, 20)
+    prefill(model, cache)
+    decode(model, cache)
+    floating = [t for t in tensors(cache) if t.is_floating_point()]
+    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in floating}
+    assert cache.nbytes == sum(storages.values()) > 0
+    config = model.config
+    per_position = 2 * config.num_layers * config.num_kv_heads * config.head_dim * 8
+    assert cache.nbytes >= per_position * sum(len(p) + 5 for p in PROMPTS)
+
+
+def test_a_forward_that_dies_half_way_leaves_no_trace(model, kind):
+    """An interrupt between two layers: what was stored so far is never read."""
+    cache = kind.make(model, 3, 20)
+    prefill(model, cache)
+    block = model.blocks[1].attn
+    original = block.forward
+
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    block.forward = interrupted
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            model(torch.tensor([[55, 56], [55, 56], [55, 56]]), None, cache)
+    finally:
+        block.forward = original
+    assert cache.lengths.tolist() == [11, 2, 6]
+    if kind.lossless:
+        answers = decode(model, cache)
+        for row in range(3):
+            assert relative_error(answers[row], reference(model, row)[len(PROMPTS[row]) :]) < CLOSE
+
+
+def test_a_cache_of_another_batch_is_refused(model, kind):
+    cache = kind.make(model, 3, 20)
+    with pytest.raises(ValueError, match="3 rows"):
+        model(torch.tensor([[1, 2]]), None, cache)
