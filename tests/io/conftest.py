@@ -63,8 +63,8 @@ class Tiny:
         return found
 
 
-def write_tiny(path: Path, shape: Tiny = Tiny(), quantize: bool = True, **metadata: object) -> Path:
-    """A whole, valid GGUF file. Matrices are Q4_1 if `quantize`; `metadata` adds or replaces number and text keys."""
+def write_tiny(path: Path, shape: Tiny = Tiny(), kind: str = "Q4_1", **metadata: object) -> Path:
+    """A whole, valid GGUF file. Matrices are stored as `kind`; `metadata` adds or replaces number and text keys."""
     tokens = SPECIAL + byte_characters() + ["th", "he", "the"]
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_name("tiny")
@@ -90,11 +90,8 @@ def write_tiny(path: Path, shape: Tiny = Tiny(), quantize: bool = True, **metada
         add = writer.add_string if isinstance(value, str) else writer.add_uint32
         add(key.replace("__", "."), value)  # type: ignore[arg-type]
     for name, value in shape.tensors(len(tokens)).items():
-        if quantize and value.ndim == 2:
-            kind = gguf.GGMLQuantizationType.Q4_1
-            writer.add_tensor(name, gguf.quants.quantize(value, kind), raw_dtype=kind)
-        else:
-            writer.add_tensor(name, value)
+        stored = gguf.GGMLQuantizationType[kind if value.ndim == 2 else "F32"]
+        writer.add_tensor(name, gguf.quants.quantize(value, stored), raw_dtype=stored)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -152,6 +149,9 @@ def awkward_texts() -> list[str]:
     while len(texts) < 2500:
         texts.append("".join(rng.choices(PIECES, k=rng.randint(1, 8))))
     while len(texts) < 3000:
-        points = (rng.choice([rng.randrange(32, 127), rng.randrange(0x20, 0xD800), rng.randrange(0x10000, 0x1FFFF)]) for _ in range(12))
+        points = (
+            rng.choice([rng.randrange(32, 127), rng.randrange(0x20, 0xD800), rng.randrange(0x10000, 0x1FFFF)])
+            for _ in range(12)
+        )
         texts.append("".join(map(chr, points)))
     return texts

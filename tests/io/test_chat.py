@@ -12,7 +12,11 @@ USER = [{"role": "user", "content": "Hi"}]
 CONVERSATIONS = [
     USER,
     [{"role": "system", "content": "Be brief."}, *USER],
-    [*USER, {"role": "assistant", "content": "Hello\n"}, {"role": "user", "content": " <|im_end|> 42  7 é🙂 "}],
+    [
+        *USER,
+        {"role": "assistant", "content": "Hello\n"},
+        {"role": "user", "content": " <|im_end|> 42  7 é🙂 "},
+    ],
 ]
 
 

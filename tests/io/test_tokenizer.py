@@ -26,7 +26,9 @@ def test_equals_transformers_on_text_without_digits(smollm_tokenizer, hf_tokeniz
     texts = [text for text in awkward_texts if not any(c.isnumeric() for c in text)]
     assert len(texts) > 1000
     for text in texts:
-        assert smollm_tokenizer.encode(text) == hf_tokenizer(text, add_special_tokens=False)["input_ids"], text
+        assert smollm_tokenizer.encode(text) == hf_tokenizer(text, add_special_tokens=False)["input_ids"], (
+            text
+        )
 
 
 def test_equals_transformers_with_the_declared_cut_on_all_texts(  # type: ignore[no-untyped-def]
@@ -44,7 +46,11 @@ def test_equals_transformers_with_the_declared_cut_on_all_texts(  # type: ignore
 
 def test_a_run_of_spaces_before_a_digit_is_one_token(smollm_tokenizer) -> None:  # type: ignore[no-untyped-def]
     """Where the two rules differ: cutting digits out first leaves the spaces whole, GPT-2's rule alone parts them."""
-    assert [smollm_tokenizer.backend.id_to_token(i) for i in smollm_tokenizer.encode("  42")] == ["ĠĠ", "4", "2"]
+    assert [smollm_tokenizer.backend.id_to_token(i) for i in smollm_tokenizer.encode("  42")] == [
+        "ĠĠ",
+        "4",
+        "2",
+    ]
 
 
 def test_every_text_comes_back(smollm_tokenizer, awkward_texts) -> None:  # type: ignore[no-untyped-def]
@@ -75,7 +81,9 @@ def test_a_folder_gives_the_same_tokenizer_to_us_and_to_transformers(  # type: i
     from transformers import AutoTokenizer
 
     write_folder(smollm_tokenizer, tmp_path, 8192)
-    (tmp_path / "config.json").write_text('{"model_type": "llama", "eos_token_id": [2, 0], "bos_token_id": 1}')
+    (tmp_path / "config.json").write_text(
+        '{"model_type": "llama", "eos_token_id": [2, 0], "bos_token_id": 1}'
+    )
     ours, theirs = from_folder(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
     assert (ours.eos_ids, ours.eos_id, ours.bos_id, ours.add_bos) == ({0, 2}, 2, 1, False)
     assert ours.chat_template == smollm_tokenizer.chat_template == theirs.chat_template
@@ -103,7 +111,9 @@ def test_a_begin_token_is_added_to_plain_text_once(tmp_path: Path) -> None:
     words = ["<s>", "</s>", *[f"<0x{b:02X}>" for b in range(256)], "▁", "h", "i", "▁h", "▁hi"]
     vocabulary = {word: i for i, word in enumerate(words)}
     merges = [("▁", "h"), ("▁h", "i")]
-    backend = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=merges, byte_fallback=True, unk_token="<s>"))
+    backend = tokenizers.Tokenizer(
+        models.BPE(vocab=vocabulary, merges=merges, byte_fallback=True, unk_token="<s>")
+    )
     backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     backend.decoder = decoders.Sequence(
         [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
