@@ -62,8 +62,10 @@ def building(target: Path) -> Iterator[Path]:
     scratch = Path(tempfile.mkdtemp(prefix=prefix, dir=target.parent))
     try:
         yield scratch
-        if target.exists():
+        if target.is_dir():
             shutil.rmtree(target)
+        else:
+            target.unlink(missing_ok=True)
         os.chmod(scratch, 0o755)
         os.replace(scratch, target)
     finally:

@@ -76,7 +76,9 @@ class StopMatcher:
         if self._is_text is None:
             self._is_text = isinstance(chunk, str)
         if isinstance(chunk, str) != self._is_text:
-            raise ValueError("Stops that are strings match text; stops that are lists of ids match lists of ids.")
+            raise ValueError(
+                "Stops that are strings match text; stops that are lists of ids match lists of ids."
+            )
         out: list[Any] = []
         for item in chunk:
             if self.stopped_by is not None:

@@ -135,8 +135,10 @@ def smollm_tokenizer(smollm_gguf: Path, smollm_header):  # type: ignore[no-untyp
 
 PIECES = [
     "the ", "The cat", "def f(x):\n    return x + 1\n", "  ", "\n\n", "\t", " 7", "2024-11-29", "3.14159", "½²Ⅷ٣",
-    "naïve café", "don't I'll we've", "日本語のテキスト", "한국어", "Привет, мир", "مرحبا", "हिन्दी", "👩‍👩‍👧‍👦", "🇩🇪", "e\u0301",
-    "\u00a0", "\u200b", "\u3000", "<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|im_", "{'a': [1, 2]}", "$x^2$", "\r\n",
+    "naïve café", "don't I'll we've",
+    "日本語のテキスト", "한국어", "Привет, мир", "مرحبا", "हिन्दी", "👩‍👩‍👧‍👦", "🇩🇪", "e\u0301",
+    "\u00a0", "\u200b", "\u3000", "<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|im_",
+    "{'a': [1, 2]}", "$x^2$", "\r\n",
     "🙂", "ﬁ", "https://example.org/a?b=c&d=%20", "A" * 9, "0" * 9, "\x00", "\x7f", "…", "“quoted”", "<file_sep>",
 ]  # fmt: skip
 

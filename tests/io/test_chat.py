@@ -42,13 +42,15 @@ def test_smollm_prompts_equal_transformers(smollm_tokenizer, hf_tokenizer, messa
 
 
 TEMPLATES = [
-    "{{ bos_token }}{% for m in messages %}\n  {% if m.role == 'user' %}\n[U] {{ m.content | trim }}{{ eos_token }}\n  {% endif %}\n{% endfor %}",
+    "{{ bos_token }}{% for m in messages %}\n  {% if m.role == 'user' %}\n"
+    "[U] {{ m.content | trim }}{{ eos_token }}\n  {% endif %}\n{% endfor %}",
     "{% for m in messages %}{% if loop.index > 1 %}{% break %}{% endif %}{{ m | tojson }}{% endfor %}",
     "{{ {'é': [1, true, none, '<&>']} | tojson(indent=2) }}",
     "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}\n{% endfor %}",
     "{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}",
     "{% if tools is not none and tools %}T{% else %}-{% endif %}{% if undefined_name is defined %}D{% endif %}",
-    "{% macro one(m) -%}\n    <{{ m.role }}>{{ m.content }}\n{%- endmacro %}\n{% for m in messages %}{{ one(m) }}{% endfor %}",
+    "{% macro one(m) -%}\n    <{{ m.role }}>{{ m.content }}\n{%- endmacro %}\n"
+    "{% for m in messages %}{{ one(m) }}{% endfor %}",
 ]
 
 

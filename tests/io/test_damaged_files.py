@@ -1,4 +1,4 @@
-"""Files cut short or with bytes changed: each ends in BadFile or in a whole model, soon, and without a huge allocation."""
+"""Files cut short or changed: each ends in BadFile or in a whole model, soon, and without a huge allocation."""
 
 from __future__ import annotations
 

@@ -83,7 +83,8 @@ def test_smollm_tensors_equal_the_gguf_packages_own_reader(smollm_gguf: Path) ->
 def by_gguf_name(state: dict[str, np.ndarray]) -> list[tuple[str, np.ndarray]]:
     """Our tensors in the order of llama.cpp's names for them."""
     parts = {
-        "input_layernorm": "attn_norm", "q_proj": "attn_q", "k_proj": "attn_k", "v_proj": "attn_v", "o_proj": "attn_output",
+        "input_layernorm": "attn_norm",
+        "q_proj": "attn_q", "k_proj": "attn_k", "v_proj": "attn_v", "o_proj": "attn_output",
         "post_attention_layernorm": "ffn_norm", "gate_proj": "ffn_gate", "up_proj": "ffn_up", "down_proj": "ffn_down",
     }  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from itertools import chain
 
 import pytest
 
@@ -73,7 +74,7 @@ def test_equals_the_naive_search_for_any_stops_and_any_chunks(seed: int) -> None
         out, stop = run(StopMatcher(stops), chunks)
         assert ("".join(out), stop) == naive(text, stops), (stops, chunks)
         ids, found = run(StopMatcher([list(map(ord, s)) for s in stops]), [list(map(ord, c)) for c in chunks])
-        assert ("".join(map(chr, sum(ids, []))), found and "".join(map(chr, found))) == naive(text, stops)
+        assert ("".join(map(chr, chain(*ids))), found and "".join(map(chr, found))) == naive(text, stops)
 
 
 def test_nothing_that_is_shown_could_still_belong_to_a_stop() -> None:
@@ -113,5 +114,5 @@ def test_text_against_stops_of_ids_is_an_error_not_a_miss() -> None:
 
 @pytest.mark.parametrize("stops", [[""], ["a", ""], [[]], ["a", [1]], "abc"])
 def test_stops_that_make_no_sense_are_refused(stops: list) -> None:  # type: ignore[type-arg]
-    with pytest.raises(ValueError, match="stop|Stops"):
+    with pytest.raises(ValueError, match=r"[sS]top"):
         StopMatcher(stops)
