@@ -12,7 +12,7 @@ from IPython.display import HTML, display
 LIVE = "Live in Jupyter and Colab: run this cell to try your own. Below: the run recorded for this page."
 _NO_WIDGETS = "This lab needs ipywidgets: pip install ipywidgets and restart the kernel. Until then, one run:"
 
-BOX = "border:1px solid #8a939c66;border-radius:10px;padding:12px 16px;max-width:860px;line-height:1.5"
+BOX = "margin:8px 0;border:1px solid #8a939c66;border-radius:10px;padding:12px 16px;max-width:860px;line-height:1.5"
 SOFT = "opacity:.8;font-size:14px"
 
 
@@ -44,21 +44,22 @@ def show_recorded(sentence: str, body: str) -> None:
 
 
 def text_block(prompt: str, answer: str) -> str:
-    """Prompt and answer, escaped, the answer in bold; line breaks kept."""
+    """Prompt and answer, escaped, the prompt paler; line breaks kept."""
     return (
         '<div style="white-space:pre-wrap;overflow-wrap:anywhere;margin:8px 0;min-height:3em">'
-        f'<span style="opacity:.75">{html.escape(prompt)}</span><b>{html.escape(answer)}</b></div>'
+        f'<span style="opacity:.75">{html.escape(prompt)}</span>{html.escape(answer)}</div>'
     )
 
 
 def numbers(items: Sequence[tuple[str, str]]) -> str:
     """Named values side by side; they wrap on a narrow screen."""
     cells = "".join(
-        f'<div style="min-width:130px"><div style="{SOFT}">{html.escape(name)}</div>'
+        f'<div><div style="{SOFT}">{html.escape(name)}</div>'
         f'<div style="font-size:18px;font-weight:600">{html.escape(value)}</div></div>'
         for name, value in items
     )
-    return f'<div style="display:flex;flex-wrap:wrap;gap:10px 24px">{cells}</div>'
+    columns = "repeat(auto-fit,minmax(150px,1fr))"
+    return f'<div style="display:grid;grid-template-columns:{columns};gap:10px 20px">{cells}</div>'
 
 
 def milliseconds(seconds: float | None) -> str:

@@ -12,6 +12,10 @@ from lumen.explore.lab import SOFT, show_recorded, why_static
 from lumen.explore.theme import palette
 
 MOST_PROMPT = 40  # rows that can still be looked at
+ROW = (
+    "display:grid;grid-template-columns:1.6em minmax(4em,8em) 5em 1fr 4em;gap:6px;"
+    "white-space:nowrap;align-items:center"
+)
 
 
 @dataclass
@@ -83,7 +87,7 @@ class CacheReadsLab:
         shares = now.weights[layer][head].tolist()
         seen = now.read + now.computed
         lines = "".join(
-            self._line(i, self.ids[i], share, i >= now.read) for i, share in enumerate(shares[:seen])
+            self._line(i, share, max(shares), i >= now.read) for i, share in enumerate(shares[:seen])
         )
         rows = "row" if now.computed == 1 else "rows"
         made = html.escape(repr(self.tokenizer.decode([self.ids[seen]])))
@@ -93,15 +97,15 @@ class CacheReadsLab:
             f'<div style="font-size:14px;line-height:1.35">{lines}</div>'
         )
 
-    def _line(self, index: int, token: int, share: float, fresh: bool) -> str:
+    def _line(self, index: int, share: float, longest: float, fresh: bool) -> str:
         color, word = (palette.orange, "computed") if fresh else (palette.blue, "read")
-        text = html.escape(repr(self.tokenizer.decode([token], skip_special=False))[1:-1])
+        text = html.escape(repr(self.tokenizer.decode([self.ids[index]], skip_special=False))[1:-1])
         return (
-            '<div style="display:grid;grid-template-columns:2em 7em 5em 1fr 3.4em;gap:8px">'
+            f'<div style="{ROW}">'
             f'<span style="{SOFT};text-align:right">{index}</span>'
             f'<code style="overflow:hidden;text-overflow:ellipsis;white-space:pre">{text}</code>'
             f'<span style="{SOFT}">{word}</span>'
-            f'<span style="background:{color};height:12px;border-radius:3px;width:{100 * share:.1f}%"></span>'
+            f'<span style="background:{color};height:12px;border-radius:3px;width:{100 * share / longest:.1f}%"></span>'
             f'<span style="text-align:right">{100 * share:.1f} %</span></div>'
         )
 

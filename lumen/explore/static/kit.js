@@ -46,7 +46,7 @@ export function bytes(x, digits = 3) {
 // A range input over a list of values: { row, get value, set index }. The value is written beside the label.
 export function slider({ label, values, value, format = integer, oninput }) {
   const at = Math.max(0, values.indexOf(value));
-  const out = h("output", {});
+  const out = h("span", { class: "value" });
   const input = h("input", { type: "range", min: 0, max: values.length - 1, step: 1, value: at, "aria-label": label });
   const show = () => {
     out.textContent = format(values[input.value]);
@@ -110,7 +110,7 @@ code { font: .92em/1.4 ui-monospace, Menlo, Consolas, monospace; background: var
 .controls { display: grid; grid-template-columns: repeat(auto-fit, minmax(230px, 1fr)); gap: 10px 24px; margin: 0 0 12px; }
 .control { display: block; border: 0; margin: 0; padding: 0; min-width: 0; }
 .name, legend { display: flex; justify-content: space-between; gap: 8px; width: 100%; font-size: 14px; color: var(--soft); padding: 0; }
-.name output { color: var(--ink); font-weight: 600; font-variant-numeric: tabular-nums; }
+.name .value { color: var(--ink); font-weight: 600; font-variant-numeric: tabular-nums; }
 input[type=range] { width: 100%; height: 24px; margin: 0; accent-color: var(--blue); cursor: pointer; }
 select, button, input[type=text] { font: inherit; color: var(--ink); background: var(--page); border: 1px solid var(--line);
   border-radius: 7px; padding: 5px 10px; min-height: 36px; }

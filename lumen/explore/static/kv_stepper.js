@@ -69,10 +69,10 @@ function render({ state, el }) {
       : `${t - 1} ${t === 2 ? "token" : "tokens"} of the answer so far: token ${t} must look at ${now.seen} rows.`);
     panels.replaceChildren(panel("With a cache", now, prompt.value, columns, true, width),
                            panel("Without", now, prompt.value, columns, false, width));
-    table.show([["rows computed so far, with", integer(sum.withCache), "blue"],
-                ["rows computed so far, without", integer(sum.without), "orange"],
-                ["rows read from the cache so far", integer(sum.read)],
-                ["without / with", significant(sum.ratio) + "×"]]);
+    table.show([["computed so far, with a cache", integer(sum.withCache), "blue"],
+                ["computed so far, without", integer(sum.without), "orange"],
+                ["read so far", integer(sum.read)],
+                ["without, times with", significant(sum.ratio)]]);
     verdict.textContent = `At the end of this answer: ${integer(end.without)} rows against ${integer(end.withCache)}, ${significant(end.ratio)} times the work. The prompt's prefill is counted on both sides.`;
     back.disabled = again.disabled = t === 1;
     next.disabled = t === steps.value;

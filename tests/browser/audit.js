@@ -1,0 +1,88 @@
+// Run inside a page by the browser tests: draws everything, then reports what a reader would trip over.
+// Returns { theme, faults: [...] }; an empty list is a good page.
+async ({ theme, first }) => {
+  const root = document.documentElement, faults = [], pause = (ms) => new Promise((r) => setTimeout(r, ms));
+  const until = async (test, what) => {
+    for (let i = 0; i < 300; i++) { if (test()) return; await pause(25); }
+    faults.push(what());
+  };
+  root.dataset.theme = theme;
+  root.dataset.mode = theme;
+  if (window.MathJax && MathJax.startup) await MathJax.startup.promise;
+  const boxes = [...document.querySelectorAll(".plotly-json")];
+  if (first) window.dispatchEvent(new Event("beforeprint")); // draws the figures that nobody scrolled to
+  const dull = () => boxes.filter((b) => !b.querySelector(".plotly-graph-div[data-ready] .main-svg"));
+  await until(() => !dull().length, () => `${dull().length} of ${boxes.length} figures were not drawn`);
+  const widgets = [...document.querySelectorAll(".lumen-widget")];
+  const idle = () => widgets.filter((w) => !w.shadowRoot || !w.shadowRoot.querySelector("h3, form, svg"));
+  await until(() => !idle().length, () => `${idle().length} of ${widgets.length} explorers did not start`);
+  await pause(boxes.length ? 120 : 30); // the figures follow the theme
+
+  // words, headings, pictures
+  if (first) {
+    const math = document.querySelectorAll(".math:not(:has(mjx-container))").length;
+    if (math) faults.push(`${math} formulas were not rendered`);
+    for (const e of document.querySelectorAll("mjx-merror, [data-mjx-error]")) faults.push("broken formula: " + e.textContent);
+    const h1 = [...document.querySelectorAll("h1")].filter((e) => e.checkVisibility()).length; // the theme hides one for printing
+    if (h1 !== 1) faults.push(`${h1} h1 headings, want one`);
+    for (const img of document.querySelectorAll("article img")) if (!img.getAttribute("alt")) faults.push("no alt text: " + img.src);
+    for (const img of document.images) if (img.complete && !img.naturalWidth && img.checkVisibility()) faults.push("image not shown: " + img.src);
+    if (document.querySelector(".jupyter-widgets, script[type^='application/vnd.jupyter.widget']")) faults.push("stored widget state");
+  }
+  const extra = root.scrollWidth - root.clientWidth;
+  if (extra > 0) {
+    const wide = [...document.querySelectorAll("article *")].filter((e) => e.getBoundingClientRect().right > innerWidth + 1).slice(0, 3);
+    faults.push(`page scrolls sideways by ${extra} px: ` + wide.map((e) => `${e.tagName.toLowerCase()}.${e.className}`).join(", "));
+  }
+
+  // contrast: text against the first opaque ground behind it
+  const parse = (c) => { // "rgb(0, 127, 92)" or, from color-mix, "color(srgb 0 0.5 0.36 / 0.09)"
+    const m = c.match(/[\d.]+(e-\d+)?/g).map(Number), [r, g, b, a = 1] = m;
+    return c.startsWith("color(") ? [255 * r, 255 * g, 255 * b, a] : [r, g, b, a];
+  };
+  const over = (top, below) => [0, 1, 2].map((i) => top[i] * top[3] + below[i] * (1 - top[3])).concat(1);
+  const up = (e) => e.assignedSlot || e.parentElement || (e.getRootNode() instanceof ShadowRoot ? e.getRootNode().host : null);
+  const ground = (e) => {
+    const layers = [];
+    for (; e; e = up(e)) {
+      const c = parse(getComputedStyle(e).backgroundColor);
+      if (c[3]) layers.push(c);
+      if (c[3] === 1) break;
+    }
+    return layers.reverse().reduce((below, c) => over(c, below), theme === "dark" ? [18, 18, 18, 1] : [255, 255, 255, 1]);
+  };
+  const light = (c) => { const [r, g, b] = c.map((v) => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+  const contrast = (a, b) => { const [x, y] = [light(a), light(b)].sort((p, q) => q - p); return (x + 0.05) / (y + 0.05); };
+  const seen = new Set();
+  const check = (scope, name) => {
+    for (const e of scope.querySelectorAll("p, span, dt, dd, h3, label, legend, button, code, strong, b, li, td, th, text")) {
+      const own = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
+      if (!own || !e.checkVisibility() || e.closest(".sr, :disabled, [aria-hidden=true]")) continue;
+      const style = getComputedStyle(e), back = ground(e);
+      let alpha = 1;
+      for (let p = e; p; p = up(p)) alpha *= Number(getComputedStyle(p).opacity);
+      const ink = parse(e instanceof SVGElement ? style.fill : style.color);
+      const value = contrast(over([...ink.slice(0, 3), ink[3] * alpha], back), back);
+      const size = parseFloat(style.fontSize), words = e.textContent.trim().slice(0, 30);
+      const key = `${name} ${e.tagName} ${value.toFixed(1)}`;
+      if (value < 4.5 && !seen.has(key)) { seen.add(key); faults.push(`contrast ${value.toFixed(2)}: ${name}: "${words}"`); }
+      if (size < 12) faults.push(`text of ${size} px: ${name}: "${words}"`);
+    }
+  };
+  for (const w of widgets) if (w.shadowRoot) check(w.shadowRoot, w.dataset.widget);
+  for (const c of document.querySelectorAll(".callout, .lumen-lab")) check(c, c.className);
+
+  // figures: text of 12 px at least that can be read, nothing cut off at the sides
+  for (const box of boxes) {
+    const area = box.getBoundingClientRect(), title = box.getAttribute("aria-label").slice(0, 50);
+    for (const t of box.querySelectorAll("svg text")) {
+      if (!t.textContent.trim() || !t.checkVisibility()) continue;
+      const style = getComputedStyle(t), r = t.getBoundingClientRect();
+      if (parseFloat(style.fontSize) < 12) faults.push(`text of ${style.fontSize}: ${title}: "${t.textContent}"`);
+      if (contrast(parse(style.fill), ground(box)) < 4.5) faults.push(`contrast: ${title}: "${t.textContent}"`);
+      if (r.width && (r.left < area.left - 2 || r.right > area.right + 2 || r.top < area.top - 2)) faults.push(`cut off: ${title}: "${t.textContent}"`);
+    }
+  }
+  return { theme, faults: [...new Set(faults)] };
+}

@@ -1,0 +1,237 @@
+"""The explorers by themselves: their formulas against the golden files, and their controls by mouse and by keyboard."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lumen.explore import CacheSize, KVStepper, Quiz, Roofline
+from lumen.explore.roofline import chip_numbers, model_numbers
+from lumen.hardware import CHIPS
+from lumen.models.config import CONFIGS
+
+GOLDEN = Path(__file__).parents[1] / "explore" / "golden"
+
+
+def golden(name):
+    return json.loads((GOLDEN / f"{name}.json").read_text("utf8"))
+
+
+def run(page, modules, module, function, arguments):
+    """`function` of a module, called in the browser once for each list of arguments."""
+    page.goto(f"{modules}/", wait_until="load")
+    return page.evaluate(
+        "async ([url, name, all]) => { const m = await import(url); return all.map((a) => m[name](...a)); }",
+        [f"{modules}/{module}", function, arguments],
+    )
+
+
+def same(got, expected):
+    for key, value in expected.items():
+        assert got[key] == (value if isinstance(value, str) else pytest.approx(value, rel=1e-9)), key
+
+
+def test_roofline_formula(wide, modules):
+    cases = golden("roofline")
+    arguments = [
+        [model_numbers(CONFIGS[c["model"]]), chip_numbers(CHIPS[c["chip"]]), c["asked"]] for c in cases
+    ]
+    for got, case in zip(run(wide, modules, "roofline.js", "predict", arguments), cases, strict=True):
+        same(got, case["expected"])
+
+
+def test_cache_size_formula(wide, modules):
+    cases = golden("cache_size")
+    arguments = [[model_numbers(CONFIGS[c["model"]]), c["asked"]] for c in cases]
+    for got, case in zip(run(wide, modules, "cache_size.js", "sizes", arguments), cases, strict=True):
+        same(got, case["expected"])
+
+
+def test_kv_stepper_formula(wide, modules):
+    cases = golden("kv_stepper")
+    names = {"withCache": "with_cache", "without": "without", "read": "read", "ratio": "ratio"}
+    found = run(wide, modules, "kv_stepper.js", "totals", [[c["prompt"], c["answer"]] for c in cases])
+    for got, case in zip(found, cases, strict=True):
+        same({names[k]: v for k, v in got.items()}, case["expected"])
+        steps = run(
+            wide, modules, "kv_stepper.js", "pass", [[case["prompt"], t] for t in (1, case["answer"])]
+        )
+        assert steps[0]["withCache"] == {"computed": case["prompt"], "read": 0}
+        assert steps[1]["seen"] == case["prompt"] + case["answer"] - 1
+
+
+@pytest.mark.parametrize(
+    "text, unit, value",
+    [
+        ("7", "ms", 7),
+        (" 1,024 ", "", 1024),
+        ("3.5e9", "", 3.5e9),
+        ("12 ms", "ms", 12),
+        ("−2", "", -2),
+        ("0,5", "", None),
+    ],
+)
+def test_quiz_reads_numbers(text, unit, value, wide, modules):
+    (got,) = run(wide, modules, "quiz.js", "number", [[text, unit]])
+    assert got == value or (value is None and got != got)
+
+
+def test_number_formats(wide, modules):
+    assert run(wide, modules, "kit.js", "si", [[4.56e-3, "s"], [3.35e12, "B/s"], [999.6, "B"], [0, "B"]]) == [
+        "4.56 ms", "3.35 TB/s", "1 kB", "0 B",
+    ]  # fmt: skip
+    assert run(wide, modules, "kit.js", "bytes", [[23040], [2**30], [512]]) == ["22.5 KiB", "1 GiB", "512 B"]
+
+
+QUIZ = [
+    {
+        "kind": "choice",
+        "question": "What binds `decode`?",
+        "choices": [
+            {"text": "**bytes** <i>", "ok": True, "why": "yes, *bytes*"},
+            {"text": "FLOPs", "why": "they are few"},
+        ],
+    },
+    {
+        "kind": "numeric",
+        "question": "14 GB at 2 TB/s?",
+        "answer": 7,
+        "tolerance": 0.1,
+        "unit": "ms",
+        "right": "14e9 / 2e12",
+        "wrong": "divide",
+        "slips": [{"answer": 28, "why": "you multiplied"}],
+    },
+]
+
+
+@pytest.fixture
+def show(screen, modules):
+    """Puts a widget on an empty page, exactly as a notebook stores it, and returns it."""
+
+    def put(widget):
+        screen.goto(f"{modules}/explore.css", wait_until="load")
+        screen.set_content(
+            f"<!doctype html><html data-theme='light'><body style='margin:16px'>{widget.html()}</body></html>"
+        )
+        screen.wait_for_function(
+            "document.querySelector('.lumen-widget').shadowRoot?.querySelector('h3, form')"
+        )
+        return screen.locator(".lumen-widget")
+
+    yield put
+    assert screen.problems == []
+    assert screen.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
+
+
+def stat(widget, name):
+    return widget.locator(".stats > div", has_text=name).locator("dd").inner_text()
+
+
+def test_roofline_moves_with_the_keyboard(show):
+    w = show(Roofline(chips=["H100 SXM", "L4"], models=["llama-3-8b"]))
+    assert stat(w, "time per step") == "4.56 ms" and stat(w, "bound by") == "memory"
+    dot = w.locator("circle.decode:not(.halo)")
+    before = float(dot.get_attribute("cx"))
+    batch = w.get_by_label("Batch: sequences at once")
+    batch.focus()
+    for _ in range(5):
+        batch.press("ArrowRight")
+    assert batch.get_attribute("aria-valuetext") == "32"
+    assert float(w.locator("circle.decode:not(.halo)").get_attribute("cx")) > before + 10
+    w.get_by_role("radio", name="Prefill").check(force=True)
+    assert stat(w, "bound by") == "arithmetic"
+    w.get_by_label("Chip").select_option("L4")
+    assert "does not fit" in w.locator(".verdict").inner_text()
+    assert "L4" in w.locator("svg[role=img]").get_attribute("aria-label")
+    w.page.wait_for_timeout(350)
+    assert "prefill" in w.locator("[aria-live=polite]").inner_text()
+
+
+def test_roofline_precision_moves_the_step_and_not_the_ridge(show):
+    w = show(Roofline(chips=["H100 SXM"], models=["llama-3-8b"]))
+    ridge = w.locator("svg text", has_text="ridge").text_content()
+    w.get_by_role("radio", name="4.5 bits").check(force=True)
+    assert stat(w, "time per step") == "1.34 ms"
+    assert w.locator("svg text", has_text="ridge").text_content() == ridge
+
+
+def test_stepper_counts(show):
+    w = show(KVStepper(prompt=5, steps=6))
+    forth, back = w.get_by_role("button", name="Next pass"), w.get_by_role("button", name="Back")
+    assert back.is_disabled()
+    for _ in range(3):
+        forth.focus()
+        w.page.keyboard.press("Enter")
+    assert stat(w, "so far, with a cache") == "8" and stat(w, "so far, without") == "26"
+    assert stat(w, "read so far") == "18"
+    first = w.locator("svg[role=img]").first
+    assert "1 token rows computed in this pass, 7 read" in first.get_attribute("aria-label")
+    assert first.locator(".cell.read").count() == 14 and first.locator(".cell.computed").count() == 3
+    forth.click()
+    forth.click()
+    assert forth.is_disabled()
+    back.click()
+    assert "Pass 5 of 6" in w.locator(".where").inner_text()
+    w.get_by_label("Tokens in the prompt").press("ArrowRight")
+    assert "Pass 1 of 6" in w.locator(".where").inner_text()
+
+
+def test_cache_size_says_what_fits(show):
+    w = show(CacheSize(models=["llama-2-7b", "llama-2-70b"], chips=["A100 80GB SXM"], context=4096, users=32))
+    assert stat(w, "cache of one token") == "512 KiB" and stat(w, "cache of 32 users") == "64 GiB"
+    assert "Does not fit: there is room for 27 of 32 users." in w.locator(".verdict").inner_text()
+    users = w.get_by_label("Users at once")
+    users.press("ArrowLeft")
+    assert "Fits: 27" in w.locator(".verdict").inner_text()
+    w.get_by_label("Model").select_option("llama-2-70b")
+    assert "the weights alone" in w.locator(".verdict").inner_text()
+
+
+def test_quiz_answers_back(show):
+    w = show(Quiz(QUIZ, id="t"))
+    choice, numeric = w.locator("form").all()
+    assert choice.locator("label").first.inner_text() == "bytes <i>"  # text, not markup
+    choice.get_by_role("button").click()
+    assert "Pick one" in choice.inner_text()
+    choice.get_by_label("FLOPs").check()
+    choice.get_by_role("button").click()
+    assert "Not yet. they are few" in choice.inner_text()
+    assert "0 of 2 right" in w.locator(".score").inner_text()
+    choice.get_by_label("bytes").check()
+    choice.get_by_label("bytes").press("Enter")
+    assert "Right. yes, bytes" in choice.inner_text()
+    box = numeric.get_by_role("textbox")
+    for answer, reply in (
+        ("abc", "Write a number"),
+        ("28", "you multiplied"),
+        ("3", "divide"),
+        ("7.05 ms", "Right. 14e9"),
+    ):
+        box.fill(answer)
+        box.press("Enter")
+        assert reply in numeric.inner_text()
+    assert w.locator(".score").inner_text() == "2 of 2 right, 0 at the first try. That is all of them."
+
+
+@pytest.mark.parametrize("make", [Roofline, KVStepper, CacheSize, lambda: Quiz(QUIZ, id="t")])
+def test_every_control_has_a_name_and_a_place_in_the_tab_order(make, show):
+    w = show(make())
+    nameless = w.evaluate(
+        """host => [...host.shadowRoot.querySelectorAll('input, select, button')]
+             .filter(e => e.tabIndex < 0 || !(e.ariaLabel || (e.labels && e.labels.length) || e.textContent.trim()))
+             .map(e => e.outerHTML)"""
+    )
+    assert nameless == []
+
+
+@pytest.mark.parametrize(
+    "attribute",
+    ["document.documentElement.dataset.theme='dark'", "document.body.dataset.jpThemeLight='false'"],
+)
+def test_the_theme_of_the_page_is_followed(attribute, show):
+    w = show(KVStepper())
+    w.page.evaluate("delete document.documentElement.dataset.theme")
+    assert w.get_attribute("data-dark") is None
+    w.page.evaluate(attribute)
+    w.page.wait_for_function("document.querySelector('.lumen-widget').hasAttribute('data-dark')")
