@@ -8,9 +8,9 @@
 
 from __future__ import annotations
 
-from lumen.bench.evidence import NoEvidence, evidence, load_evidence
-from lumen.bench.generation import Generation, generation
 from lumen.bench.memory import peak_memory
+from lumen.bench.phases import Generation, generation
+from lumen.bench.published import NoEvidence, evidence, load_evidence
 from lumen.bench.timer import Timing, compare, measure, quiet, synchronize, threads
 
 __all__ = [

@@ -49,24 +49,25 @@ class Prediction:
 def operators(config: ModelConfig) -> int:
     """Operators that do work in one eager forward (views left out).
 
-    A layer: four matrices, attention, two cache writes, two norms, two additions, five of RoPE, and the
-    activation function (with a product in SwiGLU). Around the layers about twenty: look-ups, the mask,
-    checks, norm and head.
+    A layer: four matrices, attention, two cache writes, two norms, two additions, three of RoPE, four biases,
+    and the activation function (with a product in SwiGLU). Around the layers about thirty: look-ups, the
+    mask, checks, norm and head.
     """
-    rope = 5 if config.positions == "rope" else 0
+    rope = 3 if config.positions == "rope" else 0
+    biases = 4 if config.bias else 0
     activation = 2 if config.mlp == "swiglu" else 1
-    return config.num_layers * (11 + rope + activation) + 20
+    return config.num_layers * (11 + rope + biases + activation) + 30
 
 
 def elementwise_bytes(config: ModelConfig, rows: int, dtype: object = "bf16") -> float:
     """Bytes that eager norms, additions, RoPE, activation functions and reshapes read and write. [B]
 
-    Values a row and layer: two norms 4d, two additions 6d; RoPE on queries and keys: negate 1, concatenate
-    2, two products 4, a sum 3; activation function 2F, product with gate 3F; attention's output copied once
-    into rows, 2·H·D.
+    Values a row and layer: two norms 4d, two additions 6d; RoPE on queries and keys, a product 2, a
+    concatenation 2, a multiply-add 4; activation function 2F, product with the gate 3F; attention's output
+    copied once into rows, 2·H·D.
     """
     queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-    rope = 10 * (queries + keys) if config.positions == "rope" else 0
+    rope = 8 * (queries + keys) if config.positions == "rope" else 0
     activation = (5 if config.mlp == "swiglu" else 2) * config.intermediate_size
     layer = 10 * config.hidden_size + rope + activation + 2 * queries
     return rows * config.num_layers * layer * bytes_per_value(dtype)

@@ -97,7 +97,7 @@ def _measure(device: Any, name: str, count: int, progress: bool) -> Chip:
 
 
 def _keep(path: Path, key: dict[str, Any], chip: Chip) -> None:
-    from lumen.bench.evidence import write_atomic
+    from lumen.bench.published import write_atomic
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

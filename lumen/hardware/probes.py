@@ -61,13 +61,14 @@ def beyond_cache(device: torch.device) -> int:
 
 def read_bandwidth(device: torch.device) -> dict[str, float]:
     """Streaming reads in fp32: a matrix-vector product, which decoding is made of, and a plain sum. [B/s]"""
+    from lumen.models.linear import Linear
+
     width = 4096
-    rows = beyond_cache(device) // (4 * width)
-    weights, vector = torch.ones(rows, width, device=device), torch.ones(1, width, device=device)
-    size = weights.numel() * 4
+    layer = Linear(width, beyond_cache(device) // (4 * width), bias=False).to(device)
+    vector, size = torch.ones(1, width, device=device), layer.weight.nbytes
     return {
-        "matrix_vector": size / fastest(lambda: F.linear(vector, weights), device),
-        "sum": size / fastest(weights.sum, device),
+        "matrix_vector": size / fastest(partial(layer, vector), device),
+        "sum": size / fastest(layer.weight.sum, device),
     }
 
 
@@ -81,18 +82,19 @@ def probe_shape(device: torch.device) -> ModelConfig:
 def matmul_curve(device: torch.device, dtype: torch.dtype, rows: tuple[int, ...]) -> Curve:
     """FLOP/s of a layer's weight matrices by number of rows, over more layers than a cache holds."""
     from lumen.cost.shapes import matmuls
+    from lumen.models.linear import Linear
 
-    shapes = [(m.outputs, m.inputs) for m in matmuls(probe_shape(device)) if m.part != "head"]
-    weights: list[Tensor] = []
-    while sum(w.numel() * w.element_size() for w in weights) < beyond_cache(device):
-        weights += [torch.randn(shape, device=device).to(dtype) for shape in shapes]
-    flops = sum(2 * w.numel() for w in weights)
+    shapes = [(m.inputs, m.outputs) for m in matmuls(probe_shape(device)) if m.part != "head"]
+    linears: list[Linear] = []
+    while sum(linear.weight.nbytes for linear in linears) < beyond_cache(device):
+        linears += [Linear(*shape, bias=False).to(device, dtype) for shape in shapes]
+    flops = sum(2 * linear.weight.numel() for linear in linears)
 
     def sweep(inputs: dict[int, Tensor]) -> None:
-        for weight in weights:
-            F.linear(inputs[weight.shape[1]], weight)
+        for linear in linears:
+            linear(inputs[linear.in_features])
 
-    inputs = {n: {w: torch.randn(n, w, device=device).to(dtype) for _, w in shapes} for n in rows}
+    inputs = {n: {w: torch.randn(n, w, device=device).to(dtype) for w, _ in shapes} for n in rows}
     took = fastest_each({n: partial(sweep, inputs[n]) for n in rows}, device, budget_s=3.0)
     return tuple((n, flops * n / took[n]) for n in rows)
 
