@@ -1,12 +1,13 @@
 """Make .venv, install requirements.txt and the package, once: a stamp remembers what was installed.
 
 Run with the reader's own Python (standard library only), because it makes the environment that all else runs
-in. The stamp holds a hash of requirements.txt, the dependencies in pyproject.toml and the Python version:
-nothing is installed twice, and a changed pin is installed without being asked.
+in. The stamp holds a hash of requirements.txt and of the package's part of pyproject.toml: nothing is installed
+twice, and a changed pin is installed without being asked.
 """
 
 import argparse
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -29,10 +30,14 @@ def python_of(venv):
 
 
 def wanted():
-    """What the environment should hold, as one hash."""
-    parts = [sys.version.split()[0], (ROOT / "requirements.txt").read_text("utf8")]
-    parts.append((ROOT / "pyproject.toml").read_text("utf8"))
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    """What the environment should hold, as one hash: the pins, and how the package is built and what it asks for."""
+    import tomllib  # Python 3.11, which check_python has seen to
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf8"))
+    package = {key: project.get(key) for key in ("build-system", "project")}
+    package["setuptools"] = project.get("tool", {}).get("setuptools")
+    pins = (ROOT / "requirements.txt").read_text("utf8")
+    return hashlib.sha256(json.dumps([pins, package], sort_keys=True).encode()).hexdigest()
 
 
 def check_python():

@@ -73,7 +73,7 @@ def main(check: bool) -> int:
     for orphan in sorted(folder.glob("*.ipynb")):
         if not (repo.ROOT / "solutions" / orphan.name).exists():
             stale.append(f"exercises/{orphan.name} has no solution; delete it")
-    print(*stale or [f"{len(sources)} exercise sets in step"], sep="\n")
+    print(*stale or [f"exercises in step with {len(sources)} solutions"], sep="\n")
     if stale:
         print("Cure: make notebooks")
     return int(bool(stale))
