@@ -3,7 +3,7 @@
 async ({ theme, first }) => {
   const root = document.documentElement, faults = [], pause = (ms) => new Promise((r) => setTimeout(r, ms));
   const until = async (test, what) => {
-    for (let i = 0; i < 300; i++) { if (test()) return; await pause(25); }
+    for (let i = 0; i < 200; i++) { if (test()) return; await pause(25); }
     faults.push(what());
   };
   root.dataset.theme = theme;

@@ -141,7 +141,7 @@ def watched(browser, size: str):
 
 @pytest.fixture(scope="module")
 def screens(browser):
-    """One page per screen size, used for all tests of a module: opening a new one for each would take most of the time."""
+    """One page per screen size for all tests of a module: opening one for each test would take most of the time."""
     made = {size: watched(browser, size) for size in SIZES}
     yield made
     for page in made.values():

@@ -17,6 +17,7 @@ function bar(r, memory, reserve, width) {
     s("rect", { x: edge - kept, y, width: kept, height: tall, class: "reserve" }),
     s("rect", { x: 0, y, width: px(r.weights), height: tall, class: "weights" }),
     s("rect", { x: px(r.weights), y, width: px(r.cache), height: tall, class: "cache" }),
+    s("rect", { x: edge, y, width: width - edge, height: tall, class: "over" }),
     s("path", { d: `M${edge} ${y - 6}V${y + tall + 6}`, class: "limit" }),
     s("text", { x: Math.min(edge, width) - 6, y: 11, "text-anchor": "end", class: "soft" }, `memory ${bytes(memory)}`),
   ];
@@ -65,7 +66,7 @@ function render({ state, el }) {
 
 const style = `
 .weights { fill: var(--ochre); } .cache { fill: var(--blue); } .free { fill: var(--grid); } .reserve { fill: var(--line); }
-.limit { stroke: var(--ink); stroke-width: 2; fill: none; } .verdict { font-weight: 600; margin-top: 8px; }
+.over { fill: var(--orange); } .limit { stroke: var(--ink); stroke-width: 2; fill: none; } .verdict { font-weight: 600; margin-top: 8px; }
 .legend { display: flex; flex-wrap: wrap; gap: 4px 16px; font-size: 13px; color: var(--soft); margin: 4px 0 0; }
 .legend span { display: inline-flex; align-items: center; gap: 6px; } .legend svg { width: 16px; height: 16px; }
 `;

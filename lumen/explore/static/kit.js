@@ -125,7 +125,7 @@ button:disabled { opacity: .45; cursor: default; }
   background: var(--page); font-size: 14px; white-space: nowrap; }
 .options input:checked + span { background: var(--bluewash); border-color: var(--blue); font-weight: 600; }
 :is(input, select, button, a):focus-visible, .options input:focus-visible + span { outline: 3px solid var(--blue); outline-offset: 2px; }
-.stats { display: grid; grid-template-columns: repeat(var(--columns), 1fr); gap: 10px 18px; margin: 12px 0 0; }
+.stats { display: grid; grid-template-columns: repeat(var(--columns), 1fr); gap: 10px 18px; margin: 12px 0 0; align-items: end; }
 .stats dt { color: var(--soft); font-size: 13px; line-height: 1.35; } .stats dd { margin: 0; font-size: 18px; font-weight: 600;
   font-variant-numeric: tabular-nums; line-height: 1.35; }
 .stats .blue dd { color: var(--blue); } .stats .orange dd { color: var(--orange); } .stats .green dd { color: var(--green); }
