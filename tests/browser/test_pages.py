@@ -16,7 +16,8 @@ def test_page_reads_well(path, screen, site):
     for theme in ("light", "dark"):  # toggled in place, as a reader would
         found[theme] = screen.evaluate(AUDIT, {"theme": theme, "first": theme == "light"})["faults"]
     found["network and console"] = screen.problems
-    assert not any(found.values()), "\n".join(f"{k}: {fault}" for k, v in found.items() for fault in v)
+    lines = [f"{where}: {fault}" for where, faults in found.items() for fault in faults]
+    assert not lines, "\n".join(lines)
 
 
 def test_page_is_light(path, site):
