@@ -51,7 +51,7 @@ def load(name: str | os.PathLike[str], device: Any = None, dtype: torch.dtype | 
     where = str(name)
     if where == "gptlite":
         return _gptlite(CHECKPOINTS / "gptlite.safetensors", on, kind)
-    if where in assets.ASSETS:
+    if where in assets.ASSETS and assets.ASSETS[where].suffix == ".gguf":
         return _folder(hf_folder(assets.path(where), where, assets.cache_dir()), where, on, kind)
     path = Path(where).expanduser()
     if path.is_dir():

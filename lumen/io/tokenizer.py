@@ -91,7 +91,8 @@ class Tokenizer(TextTokenizer):
         self.special_ids = frozenset(i for i, token in self._added.items() if token.special)
         decoder = backend.decoder.__getstate__().decode() if backend.decoder else ""
         self._sentencepiece = "\u2581" in decoder
-        self._strip_first_space = self._sentencepiece and ('"Strip"' in decoder or '"Metaspace"' in decoder)
+        strips = '"Strip"' in decoder or ('"Metaspace"' in decoder and '"never"' not in decoder)
+        self._strip_first_space = self._sentencepiece and strips
 
     def encode(self, text: str) -> list[int]:
         """The ids of `text`, after the begin-of-text id if the model wants one. Raises ValueError."""

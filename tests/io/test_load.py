@@ -65,10 +65,10 @@ def test_transformers_reads_the_folder_as_it_is(tiny_folder: Path) -> None:
 def test_smollm_speaks(smollm_gguf: Path) -> None:
     """The first load makes the folder (budget 15 s on two cores); a later one only maps it (budget 2 s)."""
     load("smollm2-135m", "cpu")
-    start = time.perf_counter()
+    start = time.process_time()
     model, tokenizer = load("smollm2-135m", "cpu")
-    seconds = time.perf_counter() - start
-    assert seconds < 6, f"a later load took {seconds:.1f} s (budget 2 s alone on two cores)"
+    seconds = time.process_time() - start
+    assert seconds < 4, f"a later load took {seconds:.1f} s of processor time; the budget is 2 s on two cores"
     assert model.config.with_(source="") == CONFIGS["smollm2-135m"].with_(source="")
     prompt = tokenizer.apply_chat(
         [{"role": "user", "content": "What is the capital of France? Answer briefly."}]
@@ -135,7 +135,7 @@ def test_a_disk_that_is_too_small_is_noticed_before_writing(tiny_gguf, tmp_path,
     assert list((tmp_path / "cache" / "models").iterdir()) == []
 
 
-def test_three_processes_at_once_make_it_once(tiny_gguf: Path, tmp_path: Path) -> None:
+def test_two_processes_at_once_make_it_once(tiny_gguf: Path, tmp_path: Path) -> None:
     script = f"""
 import sys, time
 from pathlib import Path
@@ -152,9 +152,9 @@ from lumen.io.load import load
 print(load(folder, "cpu").model.config.num_layers)
 """
     processes = [
-        subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) for _ in range(3)
+        subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) for _ in range(2)
     ]
-    assert [process.communicate(timeout=100)[0].strip() for process in processes] == ["2", "2", "2"]
+    assert [process.communicate(timeout=100)[0].strip() for process in processes] == ["2", "2"]
     assert (tmp_path / "log").read_text() == "made\n"
 
 
@@ -213,6 +213,8 @@ def test_configs_that_do_not_fit_are_named(tiny_folder: Path, changes: dict[str,
 def test_names_that_point_nowhere(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"There is no model 'smollm': use 'smollm2-135m'"):
         load("smollm")
+    with pytest.raises(ValueError, match="There is no model 'shakespeare'"):
+        load("shakespeare")
     with pytest.raises(BadFile, match="There is no file"):
         load(tmp_path / "x.gguf")
     (tmp_path / "notes.txt").write_text("x")
