@@ -14,6 +14,7 @@ NBVAL  := $(PYTEST) -p no:cacheprovider --nbval-current-env --nbval-cell-timeout
 QUIET  := TQDM_DISABLE=1
 
 .DEFAULT_GOAL := help
+.NOTPARALLEL:
 .PHONY: help env proof-env book test lint unit notebook-tests browser-tests lab serve notebooks checkpoints bench \
         test-gpu clean
 

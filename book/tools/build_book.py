@@ -29,6 +29,7 @@ INPUTS = (
     "book/_toc.yml",
     "book/static/**/*",
     "book/tools/check_site.py",
+    "book/tools/glossary_links.py",
     "chapters/*.ipynb",
     "exercises/*.ipynb",
     "solutions/*.ipynb",

@@ -28,6 +28,13 @@ def test_map_and_table_of_contents_are_current():
     assert coursemap.main(check=True) == 0
 
 
+def test_the_landing_page_counts_right():
+    """The prose around the generated map names its size in words."""
+    parts = {chapter.part for chapter in repo.chapters().values()}
+    assert (len(repo.chapters()), len(parts)) == (29, 10)
+    assert "Twenty-nine chapters in ten parts" in (repo.ROOT / "book/intro.md").read_text("utf8")
+
+
 def test_only_the_set_up_cell_installs(published):
     for cell in nbformat.read(published, as_version=4).cells:
         if cell.cell_type == "code" and "setup" not in cell.metadata.get("tags", []):
