@@ -22,11 +22,9 @@ def read(path: Path):  # type: ignore[no-untyped-def]
     return config, dict(read_state(path, header, config))
 
 
-def transformers_state(path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, torch.Tensor]:
-    """What transformers' own GGUF loader makes of the file. It asks for `accelerate` and does not use it here."""
-    from transformers import AutoModelForCausalLM, modeling_utils
-
-    monkeypatch.setattr(modeling_utils, "is_accelerate_available", lambda *_: True)
+def transformers_state(path: Path) -> dict[str, torch.Tensor]:
+    """What transformers' own GGUF loader makes of the file."""
+    from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32)
     return {
@@ -47,13 +45,13 @@ def cosine(a: np.ndarray, b: np.ndarray) -> float:
 
 @pytest.mark.parametrize(("heads", "kv_heads", "tie"), [(9, 3, True), (4, 4, False), (6, 1, True)])
 def test_every_tensor_equals_transformers(
-    make_gguf, tiny_shape, tmp_path, monkeypatch, heads: int, kv_heads: int, tie: bool
+    make_gguf, tiny_shape, tmp_path, heads: int, kv_heads: int, tie: bool
 ) -> None:  # type: ignore[no-untyped-def]
     """9 query and 3 key heads: undoing k with 9 heads leaves its rows in another order, and nothing crashes."""
     shape = tiny_shape(heads=heads, kv_heads=kv_heads, head_dim=32, width=32 * heads, tied=tie)
     path = make_gguf(tmp_path / "model.gguf", shape)
     config, ours = read(path)
-    theirs = transformers_state(path, monkeypatch)
+    theirs = transformers_state(path)
     assert config.tied is tie and ours.keys() == theirs.keys()
     for name, value in ours.items():
         np.testing.assert_allclose(value, theirs[name].numpy(), rtol=1e-6, atol=1e-6, err_msg=name)
