@@ -99,6 +99,7 @@ def test_step_flops_are_those_torch_counts(config, batch, context):
 
 
 @given(st.integers(1, 40), st.integers(0, 40), st.none() | st.integers(1, 50))
+@settings(deadline=None)
 def test_causal_pairs_count_the_visible_mask(prompt, cached, window):
     from lumen.attention.core import visible
 
@@ -108,6 +109,7 @@ def test_causal_pairs_count_the_visible_mask(prompt, cached, window):
 
 
 @given(st.integers(1, 30), st.integers(1, 30))
+@settings(deadline=None)
 def test_chunks_add_up_to_the_whole_prefill(first, second):
     whole = cost.prefill_flops(SMOL, first + second, head_rows="all").total
     chunks = cost.prefill_flops(SMOL, first, head_rows="all").total
@@ -167,6 +169,7 @@ def test_operators_are_those_of_the_model(name):
 
 
 @given(st.floats(0.01, 1e5), st.sampled_from(sorted(CHIPS)))
+@settings(deadline=None)
 def test_the_roofline_is_the_lower_of_two_ceilings(at, name):
     chip = CHIPS[name]
     dtype = "fp16" if "fp16" in chip.flops else next(iter(chip.flops))
@@ -182,9 +185,16 @@ def test_intensity_of_decode_is_about_the_batch_in_16_bits():
     assert cost.step_intensity(LLAMA_3_8B, 1, 1, weight_dtype="int4") == pytest.approx(4, rel=0.02)
 
 
+def test_intensity_of_a_step_counts_weights_and_cache():
+    moved = cost.weight_bytes(SMOL, "fp32", 3) + cost.kv_bytes(SMOL, 101, 3, "fp32")  # 100 read and 1 written
+    flops = cost.step_flops(SMOL, 3, 100).total
+    assert cost.step_intensity(SMOL, 3, 100, "fp32") == pytest.approx(flops / moved)
+
+
 @given(
     st.integers(1, 256), st.integers(1, 8192), st.sampled_from(["H100 SXM", "A100 80GB SXM", "L4", "TPU v5e"])
 )
+@settings(deadline=None)
 def test_a_datasheet_prediction_is_a_bound(batch, context, name):
     """Never faster than all its bytes at the bandwidth, nor than all its FLOPs at the peak."""
     chip = CHIPS[name]
