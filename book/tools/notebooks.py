@@ -143,9 +143,8 @@ def main(argv: list[str]) -> int:
         if found:
             print("Cure: make notebooks")
         return int(bool(found))
-    os.environ.update(
-        LUMEN_STRICT="1", TQDM_DISABLE="1"
-    )  # for the kernels: a wrong solution stops, no bars in outputs
+    # For the kernels: a wrong solution stops, no bars in outputs, labs store a recorded run instead of widgets.
+    os.environ.update(LUMEN_STRICT="1", TQDM_DISABLE="1", LUMEN_BOOK="1")
     failed = 0
     for path in tqdm(paths, desc="notebooks", unit="notebook", disable=len(paths) < 2):
         try:

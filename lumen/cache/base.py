@@ -36,8 +36,12 @@ class Cache:
     """Base of all kinds. `lengths` (B,) int64 is the position of each row's next token."""
 
     lengths: Tensor
-    capacity: int | None = None  # positions that a row can hold, where that is fixed
     same_positions = True  # every layer holds the same positions, so one mask serves all layers of a forward
+
+    @property
+    def capacity(self) -> int | None:
+        """Positions that a row can hold, None where nothing but memory limits them."""
+        return None
 
     def begin(self, pos: Tensor) -> None:
         """Check that positions `pos` (B, T) fit and prepare one forward. Raises `CacheFull`; stores nothing yet."""

@@ -98,7 +98,7 @@ class StaticCache(Cache):
     ):
         if capacity < 1:
             raise ValueError(f"A static cache needs room for one token at least, got capacity {capacity}.")
-        self.capacity = capacity
+        self._capacity = capacity
         shape = config.num_layers, rows, config.num_kv_heads, capacity + 1, config.head_dim
         self.k = torch.zeros(shape, dtype=dtype, device=device)
         self.v = torch.zeros(shape, dtype=dtype, device=device)
@@ -110,6 +110,10 @@ class StaticCache(Cache):
         """An empty cache on the model's device and in its dtype."""
         weight = next(model.parameters())
         return cls(model.config, rows, capacity, weight.dtype, weight.device)
+
+    @property
+    def capacity(self) -> int:
+        return self._capacity
 
     def begin(self, pos: Tensor) -> None:
         super().begin(pos)

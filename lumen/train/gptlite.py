@@ -1,6 +1,6 @@
 """The recipe of `gptlite`: a character model of 4.8 million parameters on Shakespeare's plays.
 
-    python -m lumen.train.gptlite                 # about an hour on two cores; stop and start it as you like
+    python -m lumen.train.gptlite                 # half an hour on two quiet cores; stop and start it as you like
     python -m lumen.train.gptlite --steps 20      # a smoke run
 
 AdamW (Loshchilov and Hutter 2019), linear warm-up, cosine decay, gradients clipped at norm 1, fp32. Progress is
@@ -32,8 +32,8 @@ OUT = Path(__file__).parent.parent / "checkpoints" / "gptlite.safetensors"
 class Recipe:
     """Everything that decides the result. Lengths in tokens (here: characters)."""
 
-    steps: int = 1200
-    batch: int = 32
+    steps: int = 1500
+    batch: int = 16
     context: int = 256
     peak_lr: float = 2e-3
     final_lr: float = 1e-4
