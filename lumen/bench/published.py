@@ -38,7 +38,7 @@ def evidence(
     before writing when a value is not a finite number, or when a text names this machine's host or a folder
     of its user.
     """
-    from lumen.hardware.identity import cpu_name, gpu_name, versions
+    from lumen.hardware.identity import cpu_name, versions
 
     folder = _folder_to_write()
     record: dict[str, Any] = {
@@ -48,8 +48,7 @@ def evidence(
         "seed": seed,
         "note": note,
         "cpu": cpu_name(),
-        "gpu": gpu_name(),
-        "threads": _threads(),
+        **_torch_state(),
         "versions": versions(),
         "data": data,
     }
@@ -132,9 +131,16 @@ def _checked_name(name: str) -> str:
     return name
 
 
-def _threads() -> int | None:
+def _torch_state() -> dict[str, Any]:
+    """Device, GPU and threads; without torch loaded nothing ran anywhere but on the CPU."""
     torch = sys.modules.get("torch")
-    return torch.get_num_threads() if torch is not None else None
+    if torch is None:
+        return {"device": "cpu", "gpu": None, "threads": None}
+    from lumen.hardware.identity import gpu_name
+    from lumen.runtime import device
+
+    kind = device().type
+    return {"device": kind, "gpu": gpu_name() if kind == "cuda" else None, "threads": torch.get_num_threads()}
 
 
 def _command() -> str:
