@@ -214,7 +214,7 @@ def test_evidence_comes_back_with_its_machine(folder):
     )
     assert record["command"] == "make bench" and record["seed"] == 3
     assert record["threads"] == torch.get_num_threads() and record["versions"]["torch"] == torch.__version__
-    assert {"date", "cpu", "gpu", "note"} <= record.keys()
+    assert {"date", "cpu", "gpu", "note", "device"} <= record.keys()
 
 
 def test_absent_evidence_says_what_to_do(folder):
@@ -238,9 +238,10 @@ def test_what_cannot_be_read_back_is_refused_and_the_old_file_stays(folder, valu
 
 
 @pytest.mark.parametrize(
-    "secret", [str(Path.home()), os.getcwd(), f"{Path.home()}/x/y.txt", socket.gethostname()]
+    "secret", [str(Path.home()), os.getcwd(), f"{Path.home()}/x/y.txt", "box-17.example"]
 )
-def test_evidence_names_no_host_and_no_folder_of_its_user(folder, secret):
+def test_evidence_names_no_host_and_no_folder_of_its_user(folder, monkeypatch, secret):
+    monkeypatch.setattr(socket, "gethostname", lambda: "box-17.example")
     with pytest.raises(ValueError, match="take it out"):
         bench.evidence("private", {"file": f"read from {secret}"})
     assert not folder.exists()

@@ -172,11 +172,8 @@ def _plain(value: Any) -> Any:
 
 
 def _refuse_private(name: str, text: str) -> None:
-    private = {str(Path.home()), os.getcwd(), tempfile.gettempdir(), socket.gethostname()} - {
-        "/",
-        "localhost",
-        "",
-    }
+    private = {str(Path.home()), os.getcwd(), tempfile.gettempdir(), socket.gethostname()}
+    private -= {"/", "localhost", ""}
     for secret in private:
         if re.search(rf"(?<![\w.-]){re.escape(secret)}(?![\w.-])", text):
             raise ValueError(
