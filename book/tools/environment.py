@@ -62,7 +62,7 @@ def pip(*arguments):
     if subprocess.run(command, cwd=ROOT).returncode:
         give_up(
             "pip could not install the requirements (its message is above).",
-            "check the network and the free disk space (4 GB are safe), then run the same command again",
+            "check the network and the free disk space (8 GB are safe), then run the same command again",
         )
 
 
