@@ -1,6 +1,54 @@
-"""Key/value caches: one contract, one class per kind."""
+"""Key/value caches: one contract, one class per kind; prefix caches over the paged one.
 
-from .base import Cache, CacheFull, NoCache
-from .dense import DynamicCache, StaticCache
+`CacheFull`, the pool and the prefix caches need no torch; the caches themselves are imported on first use.
+"""
 
-__all__ = ["Cache", "CacheFull", "DynamicCache", "NoCache", "StaticCache"]
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from .errors import CacheFull
+
+if TYPE_CHECKING:
+    from .base import Cache, NoCache
+    from .dense import DynamicCache, StaticCache
+    from .paged import BlockStore, PagedCache
+    from .pool import BlockPool, PoolCorrupt
+    from .prefix import HashPrefix, NoPrefix
+    from .radix import RadixPrefix
+
+_HOME = {
+    "BlockPool": "pool",
+    "BlockStore": "paged",
+    "Cache": "base",
+    "DynamicCache": "dense",
+    "HashPrefix": "prefix",
+    "NoCache": "base",
+    "NoPrefix": "prefix",
+    "PagedCache": "paged",
+    "PoolCorrupt": "pool",
+    "RadixPrefix": "radix",
+    "StaticCache": "dense",
+}
+
+__all__ = [
+    "BlockPool",
+    "BlockStore",
+    "Cache",
+    "CacheFull",
+    "DynamicCache",
+    "HashPrefix",
+    "NoCache",
+    "NoPrefix",
+    "PagedCache",
+    "PoolCorrupt",
+    "RadixPrefix",
+    "StaticCache",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(f".{_HOME[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -26,10 +26,9 @@ import torch
 from torch import Tensor
 
 from ..attention.core import Mask, attend_with, mask_for
+from .errors import CacheFull
 
-
-class CacheFull(ValueError):
-    """There is no room for the new tokens. Raised before anything is written."""
+__all__ = ["Cache", "CacheFull", "NoCache", "storage_bytes"]
 
 
 class Cache:
@@ -74,6 +73,16 @@ class Cache:
     def advance(self, pos: Tensor) -> None:
         """Make the forward's tokens part of the cache."""
         self.lengths = torch.maximum(self.lengths, pos.amax(1) + 1)
+
+    def adopt(self, prompts: Sequence[Sequence[int]], extra: Sequence[object] = ()) -> list[int]:
+        """Start empty rows from what is remembered of earlier sequences; returns how many tokens of each are held.
+
+        Kinds without a memory of other sequences hold nothing. At least one token of a prompt is always left to run.
+        """
+        return [0] * len(prompts)
+
+    def keep(self, sequences: Sequence[Sequence[int]], extra: Sequence[object] = ()) -> None:
+        """Offer the rows, whose tokens are `sequences`, to later ones. Kinds without such a memory do nothing."""
 
     def rewind(self, lengths: Tensor | Sequence[int]) -> None:
         """Forget every position >= lengths (B,), row by row."""

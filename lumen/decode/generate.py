@@ -30,14 +30,16 @@ class Completion:
     """What one prompt became. Times are seconds since `generate` was called.
 
     `tokens` are the sampled ids without the end-of-sequence token; `text` is their decoding, cut before a stop
-    string. `finish_reason` is "stop" (end of sequence or stop string) or "length". `token_times[i]` is when
-    token i was known.
+    string. `finish_reason` is "stop" (end of sequence or stop string) or "length". `num_cached_tokens` of the
+    prompt came from a prefix cache. `token_times[i]` is when sampled token i was known; an end-of-sequence token
+    has its time too.
     """
 
     tokens: list[int] = field(default_factory=list)
     text: str = ""
     finish_reason: str = "length"
     num_prompt_tokens: int = 0
+    num_cached_tokens: int = 0
     token_times: list[float] = field(default_factory=list)
 
     @property
@@ -176,7 +178,10 @@ def generate(
         )
     streams = generators(settings)
 
-    hidden = _prefill(model, ids, cache, prefill_chunk or longest)
+    held = cache.adopt(ids)
+    for row, count in zip(rows, held, strict=True):
+        row.result.num_cached_tokens = count
+    hidden = _prefill(model, ids, held, cache, prefill_chunk or longest)
     while True:
         logits = model.head(hidden)
         probs = distribution(logits, settings, [r.prompt for r in rows], [r.result.tokens for r in rows])
@@ -187,16 +192,19 @@ def generate(
                 text = row.add(sampled[i], now, max_new_tokens)
                 if on_token is not None:
                     on_token(i, sampled[i], text)
-        active = torch.tensor([[not row.done] for row in rows], device=logits.device)
         if all(row.done for row in rows):
+            cache.keep([row.prompt + row.result.tokens for row in rows])
             return [row.result for row in rows]
+        active = torch.tensor([[not row.done] for row in rows], device=logits.device)
         tokens = torch.tensor(sampled, device=logits.device)[:, None]
         hidden = model.hidden(tokens, torch.where(active, cache.lengths[:, None], -1), cache)[:, -1]
 
 
-def _prefill(model: Decoder, prompts: list[list[int]], cache: Cache, chunk: int) -> Tensor:
-    """Run the prompts through the model in chunks; returns each row's last hidden state (B, D)."""
-    tokens, pos = pad(prompts, device=cache.lengths.device)
+def _prefill(model: Decoder, prompts: list[list[int]], held: list[int], cache: Cache, chunk: int) -> Tensor:
+    """Run what the cache does not hold of the prompts, in chunks; returns each row's last hidden state (B, D)."""
+    tokens, pos = pad([prompt[start:] for prompt, start in zip(prompts, held, strict=True)])
+    pos = torch.where(pos >= 0, pos + torch.tensor(held)[:, None], pos)
+    tokens, pos = tokens.to(cache.lengths.device), pos.to(cache.lengths.device)
     last = pos.amax(1)
     found: Tensor | None = None
     for at in range(0, tokens.shape[1], chunk):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from lumen.cache import Cache, CacheFull, DynamicCache, StaticCache
+from lumen.cache import BlockStore, Cache, CacheFull, DynamicCache, StaticCache
 from lumen.decode import pad
 
 from ..tiny import relative_error, tiny_gpt, tiny_llama
@@ -28,13 +28,31 @@ class Kind:
     make: Callable[[object, int, int], Cache]
     lossless: bool = True
     rewinds: bool = True
-    bounded: bool = True
+    tight: Callable[[object], Cache] | None = (
+        None  # three rows with room for 13, 4 and 8 positions and no more
+    )
 
 
 KINDS = {
-    "dynamic": Kind(lambda model, rows, capacity: DynamicCache.for_model(model, rows), bounded=False),
-    "static": Kind(lambda model, rows, capacity: StaticCache.for_model(model, rows, capacity)),
+    "dynamic": Kind(lambda model, rows, capacity: DynamicCache.for_model(model, rows)),
+    "static": Kind(
+        lambda model, rows, capacity: StaticCache.for_model(model, rows, capacity),
+        tight=lambda model: StaticCache.for_model(model, 3, 13),
+    ),
+    **{
+        f"paged, blocks of {size}": Kind(
+            lambda model, rows, capacity, size=size: paged(model, rows * -(-capacity // size), size, rows),
+            tight=lambda model, size=size: paged(model, sum(-(-n // size) for n in (13, 4, 8)), size, 3),
+        )
+        for size in (1, 4, 7)
+    },
 }
+
+
+def paged(model, num_blocks, size, rows):
+    return BlockStore.for_model(model, num_blocks, size).rows(rows)
+
+
 MODELS = {
     "llama 9/3": lambda: tiny_llama(torch.float64),
     "llama window 4": lambda: tiny_llama(torch.float64, window=4),
@@ -195,23 +213,38 @@ def test_c5_rewind_forward_or_below_zero_is_refused(model, kind):
 
 def test_c6_full_raises_before_any_layer_is_written(model, kind):
     """T8: one token past capacity raises, and the cache is as it was, to the last number."""
-    if not kind.bounded:
+    if kind.tight is None:
         pytest.skip("grows as long as there is memory")
-    cache = kind.make(model, 3, 13)
+    cache = kind.tight(model)
     prefill(model, cache)
     decode(model, cache, steps=2)
-    stored = [t.clone() for t in tensors(cache)]
-    with pytest.raises(CacheFull, match="13"):
-        model(torch.zeros(3, 1, dtype=torch.int64), torch.tensor([[13], [-1], [8]]), cache)
-    assert cache.lengths.tolist() == [13, 4, 8]
+    stored, held = [t.clone() for t in tensors(cache)], tables(cache)
+    with pytest.raises(CacheFull, match=r"\d+ "):
+        model(
+            torch.zeros(3, 4, dtype=torch.int64),
+            torch.tensor([[13, 14, 15, 16], [-1] * 4, [8, 9, 10, 11]]),
+            cache,
+        )
+    assert cache.lengths.tolist() == [13, 4, 8] and tables(cache) == held
     assert all(torch.equal(a, b) for a, b in zip(tensors(cache), stored, strict=True))
-    row = model(torch.tensor([[0], [NEXT[1][2]], [0]]), torch.tensor([[-1], [4], [-1]]), cache)
-    assert relative_error(row[1, 0], reference(model, 1)[4]) < CLOSE
+    cache.rewind([12, 3, 7])
+    tokens = torch.tensor([[NEXT[0][1]], [NEXT[1][1]], [NEXT[2][1]]])
+    again = model(tokens, None, cache)
+    if kind.lossless:
+        assert all(
+            relative_error(again[r, 0], reference(model, r)[len(PROMPTS[r]) + 1]) < CLOSE for r in range(3)
+        )
+
+
+def tables(cache: Cache) -> list[list[int]]:
+    """The block tables of a paged cache, nothing for others."""
+    return [list(table) for table in getattr(cache, "tables", [])]
 
 
 def tensors(cache: Cache) -> list[torch.Tensor]:
+    """Every tensor that holds state: the cache's own and its store's."""
     flat = []
-    for name, value in sorted(vars(cache).items()):
+    for name, value in sorted((vars(getattr(cache, "store", cache)) | vars(cache)).items()):
         if not name.startswith("_"):
             flat += [
                 v for v in (value if isinstance(value, list) else [value]) if isinstance(v, torch.Tensor)

@@ -1,0 +1,132 @@
+"""Prefix caching with a radix tree over pages: edges carry runs of tokens, so a lookup compares and never hashes.
+
+        (root)
+          | [1 2 3 4 | 5 6 7 8]        blocks 0 1        pages of four tokens; a node keeps the run that leads
+          +--+---------------+                           to it and the block of each page of that run
+             | [9 9 9 9]     | [7 7 7 7 | 1 1 1 1]
+             block 2         blocks 3 4
+
+A new sequence that leaves a run in its middle splits the node at a page. Blocks that a sequence reads have a second
+reference in the pool, which locks them; eviction takes pages from the least recently used leaf, last page first.
+Zheng et al. 2023, SGLang, section 3 (RadixAttention). No torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from heapq import heapify, heappop, heappush
+
+from .pool import BlockPool
+from .prefix import Prefix
+
+Page = tuple[int, ...]
+
+
+class _Node:
+    """A run of pages below its parent; `children` by their first page."""
+
+    def __init__(self, parent: _Node | None, pages: list[Page], blocks: list[int], used: int):
+        self.parent, self.pages, self.blocks, self.used = parent, pages, blocks, used
+        self.children: dict[Page, _Node] = {}
+
+
+class RadixPrefix(Prefix):
+    """One tree for each `extra` (tenant, adapter, salt), all over one pool."""
+
+    def __init__(self, pool: BlockPool):
+        self.pool = pool
+        self._roots: dict[tuple[object, ...], _Node] = {}
+        self._clock = 0
+
+    def _pages(self, tokens: Sequence[int], count: int) -> list[Page]:
+        size = self.pool.block_size
+        return [tuple(tokens[i * size : (i + 1) * size]) for i in range(count)]
+
+    def _walk(self, root: _Node, pages: list[Page]) -> tuple[_Node, int, int]:
+        """The node where the match ends, how many of its pages match, and how many pages match in all."""
+        node, inside, total = root, 0, 0
+        while total < len(pages) and (child := node.children.get(pages[total])) is not None:
+            node, inside = child, 0
+            while inside < len(node.pages) and total < len(pages) and node.pages[inside] == pages[total]:
+                inside, total = inside + 1, total + 1
+            if inside < len(node.pages):
+                break
+        return node, inside, total
+
+    def _touch(self, node: _Node | None) -> None:
+        self._clock += 1
+        while node is not None:
+            node.used, node = self._clock, node.parent
+
+    def match(self, tokens: Sequence[int], extra: Sequence[object] = ()) -> list[int]:
+        self.queries += len(tokens)
+        root = self._roots.get(_kind(extra))
+        if root is None:
+            return []
+        node, inside, _ = self._walk(root, self._pages(tokens, (len(tokens) - 1) // self.pool.block_size))
+        self._touch(node)
+        blocks: list[int] = node.blocks[:inside][::-1]
+        while (node := node.parent) is not None:  # type: ignore[assignment]
+            blocks += node.blocks[::-1]
+        blocks.reverse()
+        self.pool.share(blocks)
+        self.hits += len(blocks) * self.pool.block_size
+        return blocks
+
+    def insert(self, tokens: Sequence[int], blocks: Sequence[int], extra: Sequence[object] = ()) -> None:
+        pages = self._pages(tokens, min(len(tokens) // self.pool.block_size, len(blocks)))
+        if not pages:
+            return
+        root = self._roots.setdefault(_kind(extra), _Node(None, [], [], 0))
+        node, inside, total = self._walk(root, pages)
+        if total < len(pages):
+            if inside < len(node.pages):
+                self._split(node, inside)
+            new = list(blocks[total : len(pages)])
+            self.pool.share(new)
+            child = _Node(node, pages[total:], new, 0)
+            node.children[pages[total]] = child
+            node = child
+        self._touch(node)
+
+    @staticmethod
+    def _split(node: _Node, at: int) -> None:
+        """Cut a run after `at` pages: the node keeps the front, a new child gets the rest and all children."""
+        rest = _Node(node, node.pages[at:], node.blocks[at:], node.used)
+        rest.children = node.children
+        for child in rest.children.values():
+            child.parent = rest
+        node.pages, node.blocks = node.pages[:at], node.blocks[:at]
+        node.children = {rest.pages[0]: rest}
+
+    def _nodes(self) -> Iterator[_Node]:
+        waiting = list(self._roots.values())
+        while waiting:
+            node = waiting.pop()
+            waiting += node.children.values()
+            yield node
+
+    def evict(self, count: int) -> int:
+        freed = 0
+        leaves = [(node.used, id(node), node) for node in self._nodes() if node.blocks and not node.children]
+        heapify(leaves)
+        while leaves and freed < count:
+            _, _, leaf = heappop(leaves)
+            while leaf.blocks and freed < count and self.pool.refs(leaf.blocks[-1]) == 1:
+                first = leaf.pages[0]
+                freed += len(self.pool.release([leaf.blocks.pop()]))
+                leaf.pages.pop()
+                if not leaf.pages and leaf.parent is not None:
+                    parent = leaf.parent
+                    del parent.children[first]
+                    if parent.blocks and not parent.children:
+                        heappush(leaves, (parent.used, id(parent), parent))
+        return freed
+
+    def blocks(self) -> list[int]:
+        return [block for node in self._nodes() for block in node.blocks]
+
+
+def _kind(extra: Sequence[object]) -> tuple[object, ...]:
+    """The tree that `extra` names: 1, True and "1" are different things."""
+    return tuple((type(part).__name__, part) for part in extra)

@@ -1,0 +1,193 @@
+"""Both prefix caches behind one interface: what is found, what is never found, what goes first."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+from lumen.cache import BlockPool, BlockStore, HashPrefix, RadixPrefix
+from lumen.cache.prefix import chain_key
+from lumen.decode import generate
+
+from ..tiny import tiny_llama
+
+KINDS = [HashPrefix, RadixPrefix]
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    return request.param
+
+
+def remember(prefix, pool, tokens, extra=()):
+    """A sequence that was computed, kept and ended."""
+    blocks = pool.allocate(-(-len(tokens) // pool.block_size))
+    prefix.insert(tokens, blocks, extra)
+    pool.release(blocks)
+    return blocks
+
+
+def test_the_longest_remembered_prefix_in_whole_blocks(kind):
+    pool = BlockPool(20, 4)
+    prefix = kind(pool)
+    blocks = remember(prefix, pool, list(range(10)))
+    assert prefix.match([*range(8), 99, 98]) == blocks[:2]
+    assert prefix.match([*range(6), 99, 98, 97]) == blocks[:1]
+    assert prefix.match([99, *range(8)]) == [], "prefixes, not substrings"
+    assert prefix.match([]) == [] and prefix.match([0]) == []
+    pool.release(blocks[:2] + blocks[:1])
+    pool.audit([prefix.blocks()])
+
+
+@pytest.mark.parametrize("length, found", [(1, 0), (4, 0), (5, 1), (8, 1), (9, 2)])
+def test_a_whole_prompt_is_never_a_hit(kind, length, found):
+    """T19, nano-vllm #114, vLLM #11186: an exact multiple of the block, asked twice, still runs its last token."""
+    pool = BlockPool(20, 4)
+    prefix = kind(pool)
+    remember(prefix, pool, list(range(12)))
+    assert len(prefix.match(list(range(length)))) == found
+
+
+def test_a_block_that_was_evicted_and_used_again_is_not_found_by_its_old_name(kind):
+    """T16, nano-vllm #163, vLLM #4761."""
+    pool = BlockPool(2, 4)
+    prefix = kind(pool)
+    remember(prefix, pool, [1, 2, 3, 4, 5, 6, 7, 8])
+    assert prefix.evict(2) == 2
+    pool.allocate(2)
+    assert prefix.match([1, 2, 3, 4, 5, 6, 7, 8, 9]) == []
+
+
+def test_the_same_tokens_for_another_tenant_or_adapter_are_other_blocks(kind):
+    pool = BlockPool(20, 4)
+    prefix = kind(pool)
+    remember(prefix, pool, list(range(8)), ("tenant a", 1))
+    for other in [(), ("tenant b", 1), ("tenant a", 2), ("tenant a", "1"), ("tenant a",), ("tenant a", True)]:
+        assert prefix.match(list(range(9)), other) == []
+    assert len(prefix.match(list(range(9)), ("tenant a", 1))) == 2
+
+
+def test_a_collision_is_a_miss_and_not_somebody_elses_text():
+    """T17, vLLM #12621, openvino.genai #3722: every hash is equal here."""
+    pool = BlockPool(20, 4)
+    prefix = HashPrefix(pool, key=lambda parent, tokens, extra: b"the same")
+    remember(prefix, pool, [1, 2, 3, 4])
+    assert prefix.match([5, 6, 7, 8, 9]) == []
+    remember(prefix, pool, [5, 6, 7, 8])
+    assert prefix.match([5, 6, 7, 8, 9]) == [] and len(prefix.match([1, 2, 3, 4, 9])) == 1
+    assert prefix.match([1, 2, 3, 4, 1, 2, 3, 4, 9]) != prefix.blocks() * 2, "no chain through itself"
+
+
+def test_no_two_inputs_spell_the_same_bytes():
+    keys = {
+        chain_key(parent, tokens, extra)
+        for parent in (b"", b"\x00", b"ab")
+        for tokens in ((1, 2), (12,), (1,), (2,), (258,))
+        for extra in ((), ("a",), ("a", ""), ("", "a"), ("1",), (1,))
+    }
+    assert len(keys) == 3 * 5 * 6
+
+
+def test_the_least_recently_used_leaf_goes_first_and_parents_stay(kind):
+    pool = BlockPool(20, 2)
+    prefix = kind(pool)
+    trunk, old, new = [1, 1], [1, 1, 2, 2], [1, 1, 3, 3]
+    remember(prefix, pool, old)
+    remember(prefix, pool, new)
+    pool.release(prefix.match([*old, 9]))  # old is the newer one now
+    assert prefix.evict(1) == 1
+    assert len(prefix.match([*new, 9])) == 1 and len(prefix.match([*old, 9])) == 2
+    assert len(prefix.match([*trunk, 9])) == 1
+
+
+def test_blocks_that_a_sequence_reads_are_not_evicted(kind):
+    pool = BlockPool(20, 2)
+    prefix = kind(pool)
+    remember(prefix, pool, [1, 1, 2, 2, 3, 3])
+    reading = prefix.match([1, 1, 2, 2, 9])
+    assert prefix.evict(99) == 1, "only the third block is free to go"
+    assert len(prefix.match([1, 1, 2, 2, 9])) == 2
+    pool.release(reading * 2)
+    assert prefix.evict(99) == 2
+    pool.audit([])
+
+
+def test_a_branch_in_the_middle_of_a_run(kind):
+    """The radix tree splits a node at a page; both branches and the common part are found."""
+    pool = BlockPool(30, 2)
+    prefix = kind(pool)
+    one = remember(prefix, pool, [1, 1, 2, 2, 3, 3, 4, 4])
+    two = remember(prefix, pool, [1, 1, 2, 2, 7, 7, 8, 8])
+    three = remember(prefix, pool, [1, 1, 6, 6])
+    assert prefix.match([1, 1, 2, 2, 3, 3, 4, 4, 9]) == one
+    assert prefix.match([1, 1, 2, 2, 7, 7, 8, 8, 9]) == one[:2] + two[2:]
+    assert prefix.match([1, 1, 6, 6, 9]) == one[:1] + three[1:]
+    assert sorted(prefix.blocks()) == sorted(one + two[2:] + three[1:])
+
+
+def test_hash_and_radix_find_the_same_on_a_random_workload():
+    """Without eviction the two answer every question alike."""
+    draw = random.Random(1)
+    pools = [BlockPool(5000, 3) for _ in KINDS]
+    both = [kind(pool) for kind, pool in zip(KINDS, pools, strict=True)]
+    for _ in range(600):
+        tokens = [draw.randrange(2) for _ in range(draw.randrange(1, 25))]
+        found = []
+        for prefix, pool in zip(both, pools, strict=True):
+            blocks = prefix.match(tokens)
+            found.append(len(blocks))
+            blocks += pool.allocate(-(-len(tokens) // 3) - len(blocks))
+            prefix.insert(tokens, blocks)
+            pool.release(blocks)
+            pool.audit([prefix.blocks()])
+        assert found[0] == found[1]
+    assert both[0].hits == both[1].hits > 0 and both[0].queries == both[1].queries
+
+
+def test_generation_with_a_prefix_cache_equals_generation_without(kind):
+    """Ten turns of a chat: every turn finds the turns before it, answers included, and says the same."""
+    model = tiny_llama(torch.float64, max_positions=200)
+    store = BlockStore.for_model(model, 60, 4)
+    store.prefix = kind(store.pool)
+    talk = [5, 9, 2, 7, 1, 3]
+    for turn in range(10):
+        (plain,) = generate(model, [talk], 5, eos_ids=())
+        with store.rows(1) as cache:
+            (fast,) = generate(model, [talk], 5, eos_ids=(), cache=cache)
+        assert fast.tokens == plain.tokens
+        # all blocks of the turn before: its prompt, and its answer but for the last token, which never ran
+        known = 0 if turn == 0 else (len(talk) - 3 - 1) // 4 * 4
+        assert fast.num_cached_tokens == min(known, (len(talk) - 1) // 4 * 4)
+        talk += [*fast.tokens, turn, 40 + turn, 8]
+        store.audit()
+    assert store.pool.num_free == 60 - len(store.prefix.blocks())
+
+
+def test_two_rows_with_the_same_new_prompt_in_one_step(kind):
+    """T15, mini-sglang #142, nano-vllm #219: both are right, and no free block stands in a table."""
+    model = tiny_llama(torch.float64)
+    store = BlockStore.for_model(model, 20, 4)
+    store.prefix = kind(store.pool)
+    prompt = [5, 9, 2, 7, 1, 3, 8, 30, 12]
+    (alone,) = generate(model, [prompt], 6, eos_ids=())
+    for _ in range(2):
+        with store.rows(2) as cache:
+            twice = generate(model, [prompt, prompt], 6, eos_ids=(), cache=cache)
+            store.audit()
+        assert [r.tokens for r in twice] == [alone.tokens] * 2
+    assert twice[0].num_cached_tokens == 8
+    store.audit()
+
+
+def test_a_full_pool_forgets_prefixes_before_it_refuses(kind):
+    model = tiny_llama(torch.float64)
+    store = BlockStore.for_model(model, 6, 4)
+    store.prefix = kind(store.pool)
+    for first in range(5):
+        prompt = [first, 9, 2, 7, 1, 3, 8, 30, 12]
+        with store.rows(1) as cache:
+            (result,) = generate(model, [prompt], 6, eos_ids=(), cache=cache)
+        assert result.tokens == generate(model, [prompt], 6, eos_ids=())[0].tokens
+        store.audit()
