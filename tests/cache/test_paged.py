@@ -212,7 +212,7 @@ def test_ten_thousand_random_steps_keep_the_books_and_the_numbers(prefix):
             want = float(hash(tuple(tokens[: p + 1])) % 100_003)
             assert float(v[0, 0, p, 0]) == want and float(k[0, 0, p, 0]) == want + 2
 
-    for step in range(10_000):
+    for _ in range(10_000):
         action = draw.random()
         try:
             if action < 0.2 or not rows:
