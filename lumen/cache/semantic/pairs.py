@@ -51,7 +51,9 @@ def load_pairs(half: str | None = None, file: Path = FILE) -> list[Pair]:
     for row in rows:
         by_kind[row[0]].append(row)
     half_of = {
-        row: HALVES[place % 2] for group in by_kind.values() for place, row in enumerate(sorted(group, key=_hash))
+        row: HALVES[place % 2]
+        for group in by_kind.values()
+        for place, row in enumerate(sorted(group, key=_hash))
     }
     pairs = [Pair(*row, half_of[row]) for row in rows]
     return [pair for pair in pairs if half in (None, pair.half)]

@@ -1,0 +1,87 @@
+"""The second check: may the answer to `stored` be given to `asked`? Rules, in order, each with its reason.
+
+    context    the question needs the conversation before it
+    negation   a "not" on one side only, or on another word
+    number     another number or unit
+    opposite   increase and lower, enable and disable
+    name       another person, place or product; Monday and Friday
+    kind       when and where, why and how many
+    roles      from A to B and from B to A
+    edit       one word was changed, and nobody said that it means the same
+
+The rules see only that something differs, never that two questions are alike: that is the encoder's part, and
+each passes what the other refuses. A rule that errs costs a hit; a hit that errs costs a reader's trust.
+
+>>> check("How do I not delete a file?", "How do I delete a file?").rule
+'negation'
+>>> check("How to repair a faucet", "How do I fix a tap?").same
+True
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .context import dangling
+from .edits import replaced
+from .kinds import other_kind
+from .names import other_name, sibling
+from .negation import negation, opposites
+from .quantities import quantities, units
+from .roles import exchanged
+from .words import Word, words
+
+RULES = ("context", "negation", "number", "opposite", "name", "kind", "roles", "edit")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`same`, or the rule that refused and why."""
+
+    same: bool
+    rule: str = ""
+    reason: str = ""
+
+
+def check(asked: str, stored: str) -> Verdict:
+    """Compare two questions. Deterministic, and the same if they are exchanged.
+
+    A question compared with itself is refused only if it does not stand alone.
+    """
+    here, there = words(asked), words(stored)
+    for rule, reason in (
+        ("context", _context(asked, here) or _context(stored, there)),
+        ("negation", negation(here, there)),
+        ("number", _numbers(asked, here, stored, there)),
+        ("opposite", opposites(here, there)),
+        ("name", other_name(here, there) or sibling(here, there)),
+        ("kind", other_kind(_text(here), _text(there))),
+        ("roles", exchanged(here, there)),
+        ("edit", replaced(here, there)),
+    ):
+        if reason:
+            return Verdict(False, rule, reason + ".")
+    return Verdict(True)
+
+
+def _context(text: str, found: list[Word]) -> str:
+    sign = dangling(text, found)
+    return f"{text!r} cannot be understood alone ({sign!r})" if sign else ""
+
+
+def _numbers(asked: str, here: list[Word], stored: str, there: list[Word]) -> str:
+    one, other = quantities(asked, here), quantities(stored, there)
+    if one != other:
+        return f"{_listed(one - other)} here, {_listed(other - one)} there"
+    only_here, only_there = units(here) - units(there), units(there) - units(here)
+    if only_here and only_there:
+        return f"in {min(only_here)} here, in {min(only_there)} there"
+    return ""
+
+
+def _listed(found: dict[tuple[str, float], int]) -> str:
+    return ", ".join(f"{value:g} {kind}".strip() for kind, value in found) or "no number"
+
+
+def _text(found: list[Word]) -> str:
+    return " ".join(word.text for word in found)
