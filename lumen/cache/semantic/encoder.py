@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any, Protocol
@@ -40,11 +40,13 @@ class MiniLM:
         from lumen.runtime import device as default_device
 
         where = Path(assets.path("minilm") if folder is None else folder)
-        self._model: Any = SentenceTransformer(
-            str(where), device=device or str(default_device()), local_files_only=True
+        self._model: Any = _quietly(
+            lambda: SentenceTransformer(
+                str(where), device=device or str(default_device()), local_files_only=True
+            )
         )
         self._lock = Lock()  # the tokenizer cannot be used by two threads at once ("Already borrowed")
-        self._limit = int(self._model.max_seq_length)
+        self._limit: int = self._model.max_seq_length
         self.width = int(self.encode(["width"]).shape[1])
         self.fingerprint = _fingerprint(where)
 
@@ -61,6 +63,19 @@ class MiniLM:
         with self._lock:
             pieces = self._model.tokenizer(text, truncation=False, verbose=False)["input_ids"]
         return len(pieces) <= self._limit
+
+
+def _quietly(load: Callable[[], Any]) -> Any:
+    """Load without the progress bar of transformers, which is over before it can be read."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        return load()
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _fingerprint(folder: Path) -> str:

@@ -138,13 +138,14 @@ class Entries:
         return gone
 
     def remove(self, chosen: Callable[[Entry], bool]) -> list[Entry]:
-        """Take out what is `chosen`, from the file too: its bytes are gone when this returns."""
+        """Take out the living entries that are `chosen`. When this returns, the file holds no byte of them, nor
+        of any that were replaced, evicted or too old. The owner sweeps first."""
         leaving = [entry for entry in self._held.values() if chosen(entry)]
-        if leaving:
-            gone = {entry.key for entry in leaving}
+        gone = {entry.key for entry in leaving}
+        if leaving or self._written > len(self._held):
             self._rewrite([entry for entry in self._held.values() if entry.key not in gone])
-            for key in gone:
-                del self._held[key]
+        for key in gone:
+            del self._held[key]
         return leaving
 
     def compact(self) -> None:

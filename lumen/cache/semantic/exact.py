@@ -76,11 +76,13 @@ class ExactCache:
         """Forget one request, on the disk too. False if it was not there."""
         key = key_of(prompt, model, params, tenant)
         with self._lock:
+            self._entries.sweep()
             return bool(self._entries.remove(lambda entry: entry.key == key))
 
     def clear(self, tenant: str | None = None) -> int:
         """Forget all answers of one tenant, or of everyone; returns how many."""
         with self._lock:
+            self._entries.sweep()
             return len(self._entries.remove(lambda entry: tenant is None or entry.tenant == tenant))
 
     @property

@@ -7,9 +7,10 @@
 
 All use the inner product of unit vectors, the cosine. IVF and PQ learn from data, so below `train_from`
 vectors they are flat, and they learn anew each time the number has doubled. HNSW cannot delete and the
-others shift what follows, so a deleted vector stays in place as a tombstone that is never returned, and the
-index is built again when a quarter is dead. The vectors themselves are kept beside the index: candidates are scored with them, so a score is the same
-in every kind, and only which candidates are found depends on it.
+others shift what follows, so a deleted vector stays in place as a tombstone that is never returned, and
+the index is built again when a quarter is dead. The vectors themselves are kept beside the index:
+candidates are scored with them, so a score is the same in every kind, and only which candidates are found
+depends on it.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ def build(spec: IndexSpec, vectors: np.ndarray) -> Any:
     """A trained FAISS index of the given kind that holds `vectors` (n, width), numbered 0 to n - 1."""
     import faiss
 
+    index: Any
     count, width = vectors.shape
     if spec.kind == "pq" and width % spec.parts:
         raise ValueError(f"PQ cuts a vector into equal parts: {width} cannot be cut into {spec.parts}.")

@@ -156,6 +156,7 @@ class SemanticCache:
         """Forget this very question, on the disk too. False if it was not there."""
         key = key_of(prompt, model, params, tenant)
         with self._lock:
+            self._forget(self._entries.sweep())
             gone = self._entries.remove(lambda entry: entry.key == key)
             self._forget(gone)
         return bool(gone)
@@ -163,6 +164,7 @@ class SemanticCache:
     def clear(self, tenant: str | None = None) -> int:
         """Forget all answers of one tenant, or of everyone; returns how many."""
         with self._lock:
+            self._forget(self._entries.sweep())
             gone = self._entries.remove(lambda entry: tenant is None or entry.tenant == tenant)
             self._forget(gone)
         return len(gone)

@@ -7,28 +7,31 @@ that nothing in the same question can be meant by.
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 from .lexicon import FUNCTION
-from .words import Word
+from .words import Word, word_set
 
+_FILLERS = r"(?:(?:ok|okay|so|well|thanks|yes|no)\b[,.! ]*)*"
 _GOES_ON = re.compile(
-    r"^(?:(?:ok|okay|so|well|thanks|yes|no)\b[,.! ]*)*(?:and|but|or|also|then|now|otherwise|instead|what about|how about|"
-    r"what if (?:she|he|they|it|this|that|i)\b|what else|who else|where else|anything else|why not|how so|how come$|"
+    rf"^{_FILLERS}(?:and|but|or|also|then|now|otherwise|instead|what about|how about|"
+    r"what if (?:she|he|they|it|this|that|i)|what else|who else|where else|anything else|why not|how so|how come$|"
     r"same (?:for|with)|go on|continue|tell me more|more (?:detail|example)s?|another|"
     r"(?:give|show|tell|name) me (?:(?:one|two|three|four|five|ten|some|a few|\d+) )?(?:more|another)|"
     r"(?:make|try|do) (?:it|that|this)|that (?:did|does|is|was)|shorter|longer|simpler)\b",
     re.IGNORECASE,
 )
+_PLACE = r"(?:same|other|latter|former|previous|above|second|third|last|first|next)"
+_PART = r"(?:one|term|option|step|answer|part|point|sentence|paragraph)"
 _POINTS_BACK = re.compile(
-    r"\b(?:the (?:same|other|latter|former|previous|above|second|third|last|first|next) (?:one|term|option|step|answer|"
-    r"part|point|sentence|paragraph)|the (?:other|last|first|second) one|the same one|you (?:said|mentioned|wrote|told)|"
-    r"which (?:one|ones)|which of (?:those|these|them)|(?:of|like) (?:those|these|them|that)|go into more detail|"
-    r"more simply|your (?:last|previous) (?:answer|message)|as above|again in|the other \w+\?|the older model|"
-    r"the newer model)",
+    rf"\b(?:the {_PLACE} {_PART}|you (?:said|mentioned|wrote|told)|your (?:last|previous) (?:answer|message)|"
+    r"which (?:one|ones)|(?:of|like) (?:those|these|them|that)|go into more detail|more simply|as above|"
+    r"the other \w+\?|the (?:older|newer) model)",
     re.IGNORECASE,
 )
-_PRONOUNS = frozenset("it its they them their he him his she her hers this that these those there".split())
-_SUBJECTLESS = frozenset("is was does did do has will would can could should are were".split())
+_PRONOUNS = word_set("it its they them their he him his she her hers this that these those there")
+_ARTICLES = word_set("a an the my our your some")
+_AUXILIARIES = word_set("is was does did do has will would can could should are were")
 
 
 def dangling(text: str, found: list[Word]) -> str:
@@ -54,14 +57,13 @@ def _has_antecedent(found: list[Word], at: int) -> bool:
     """Something was named before: a name, a word after "the" or "my", or two words of which the first may be a verb."""
     before = _content(found[:at])
     marked = any(
-        word.text in ("a", "an", "the", "my", "our", "your", "some") and following.text not in FUNCTION
-        for word, following in zip(found[: max(0, at - 1)], found[1:at], strict=True)
+        word.text in _ARTICLES and following.text not in FUNCTION for word, following in pairwise(found[:at])
     )
     return len(before) >= 2 or marked or any(word.capital for word in before)
 
 
 def _means_nothing(found: list[Word], at: int) -> bool:
-    """Words that look like pronouns and stand for nothing: "is it safe to ...", "is there a ...", "the day that ..."."""
+    """It looks like a pronoun and stands for nothing: "is it safe to ...", "is there a ...", "the day that ..."."""
     word, before, after = found[at].text, found[:at], found[at + 1 :]
     if word == "there":
         verbs = ("is", "are", "was", "were", "be", "will")
@@ -85,4 +87,4 @@ def _means_nothing(found: list[Word], at: int) -> bool:
 
 def _clause_follows(after: list[Word]) -> bool:
     """ "Is it true that whales sleep?": a clause with a subject and a verb of its own."""
-    return len(_content(after)) >= 2 and after[0].text not in _SUBJECTLESS
+    return len(_content(after)) >= 2 and after[0].text not in _AUXILIARIES

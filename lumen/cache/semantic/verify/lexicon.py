@@ -5,22 +5,22 @@ A word that is missing here costs a hit, not a wrong answer: what the rules cann
 
 from __future__ import annotations
 
-from .words import stem
+from .words import stem, word_set
 
 # Words that carry no subject of their own: two questions that differ in these alone ask the same thing.
-FUNCTION = frozenset(
+FUNCTION = word_set(
     """
     a an the some any of to in on at by for from with into onto about as than and or but if then so that which
     who whom whose what when where why how is are was were be been being am do does did done doing can could
-    shall should will would may might must have has had having i me my mine you your yours we us our ours he him his she
-    her hers it its they them their theirs this these those there here one ones get gets got getting
+    shall should will would may might must have has had having i me my mine you your yours we us our ours he
+    him his she her hers it its they them their theirs this these those there here one ones get gets got getting
     not no never without
     please just really very quite also too way ways method manner good best better right correct proper
     properly easy easiest easily simple simplest quick quickest need needs want wants like mean means know tell
     explain show give help let go goes going there's thing things kind sort step steps wonder question reason
     cause causes make makes making made possible take takes use uses used using work works still already again even
     ever now many much often number amount
-    """.split()
+    """
 )
 
 # First word of a line: what the others are read as.
@@ -165,8 +165,9 @@ _SIBLINGS = """
     baby child teenager adult
 """
 
-_NEGATORS = "not no never without none nobody nothing neither nor nowhere except unless hardly fail unable"
-NEGATORS = frozenset(_NEGATORS.split())
+NEGATORS = word_set(
+    "not no never without none nobody nothing neither nor nowhere except unless hardly fail unable"
+)
 
 SYNONYM: dict[str, str] = {}
 for _line in _SYNONYMS.strip().splitlines():

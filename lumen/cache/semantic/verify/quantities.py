@@ -40,12 +40,12 @@ UNITS = {
     for word, size in zip(rest[::2], rest[1::2], strict=True)
 }
 _SIGNS = {"$": "dollar", "€": "euro", "£": "gbp", "%": "percent", "¥": "yen"}
-_SMALL = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
-    seventeen eighteen nineteen""".split()
-_TENS = dict(
-    zip("twenty thirty forty fifty sixty seventy eighty ninety".split(), range(20, 100, 10), strict=True)
-)
-_ORDINALS = "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth".split()
+_COUNTED = """
+    zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
+    eighteen nineteen
+"""
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
+_ORDINALS = "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth"
 _SPECIAL = {
     "half": 0.5,
     "quarter": 0.25,
@@ -71,9 +71,9 @@ _ROMAN = {
     "xii": 12,
 }
 VALUES: dict[str, float] = {
-    **{word: float(value) for value, word in enumerate(_SMALL) if word != "one"},
-    **{word: float(value) for word, value in _TENS.items()},
-    **{word: float(place) for place, word in enumerate(_ORDINALS, 1)},
+    **{word: float(value) for value, word in enumerate(_COUNTED.split()) if word != "one"},
+    **{word: 20.0 + 10 * place for place, word in enumerate(_TENS.split())},
+    **{word: float(place) for place, word in enumerate(_ORDINALS.split(), 1)},
     **_SPECIAL,
     **_SCALES,
 }

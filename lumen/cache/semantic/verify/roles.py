@@ -11,12 +11,12 @@ from itertools import combinations
 
 from .lexicon import FUNCTION
 from .names import meaning
-from .words import Word
+from .words import Word, word_set
 
-_MARKERS = frozenset(
-    "from to into in on at by for with of than against between over under after before about as through".split()
+_MARKERS = word_set(
+    "from to into in on at by for with of than against between over under after before about as through"
 )
-_JOINERS = frozenset("and or vs versus".split())
+_JOINERS = word_set("and or vs versus")
 
 
 def exchanged(asked: list[Word], stored: list[Word]) -> str:

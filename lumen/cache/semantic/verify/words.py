@@ -51,6 +51,11 @@ _IRREGULAR = {
 _VOWEL = re.compile(r"[aeiouy]")
 
 
+def word_set(text: str) -> frozenset[str]:
+    """Words written one after the other, as a set."""
+    return frozenset(text.split())
+
+
 @dataclass(frozen=True)
 class Word:
     """`text` in lower case, `stem` without endings; `capital`: written like a name; `clause` counts from 0."""
