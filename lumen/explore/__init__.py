@@ -13,6 +13,8 @@ _HOME = {
     "Roofline": "roofline",
     "KVStepper": "kv_stepper",
     "CacheSize": "cache_size",
+    "RadixTree": "radix",
+    "prompt_order_lab": "prompt_order",
     "Quiz": "quiz",
     "JSWidget": "widget",
     "figure": "theme",
@@ -27,7 +29,19 @@ _HOME = {
     "generate_lab": "live",
     "cache_reads_lab": "live",
 }
-_MODULES = {"cache_size", "kv_stepper", "live", "overlay", "quiz", "roofline", "show", "theme", "widget"}
+_MODULES = {
+    "cache_size",
+    "kv_stepper",
+    "live",
+    "overlay",
+    "prompt_order",
+    "quiz",
+    "radix",
+    "roofline",
+    "show",
+    "theme",
+    "widget",
+}
 
 __all__ = sorted(_HOME)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lumen.explore import CacheSize, KVStepper, Quiz, Roofline
+from lumen.explore import CacheSize, KVStepper, Quiz, RadixTree, Roofline
 from lumen.explore.roofline import chip_numbers, model_numbers
 from lumen.hardware import CHIPS
 from lumen.models.config import CONFIGS
@@ -58,6 +58,19 @@ def test_kv_stepper_formula(wide, modules):
         )
         assert steps[0]["withCache"] == {"computed": case["prompt"], "read": 0}
         assert steps[1]["seen"] == case["prompt"] + case["answer"] - 1
+
+
+def test_radix_tree_replays_what_the_cache_does(wide, modules):
+    cases = golden("radix")
+    found = run(
+        wide, modules, "radix_tree.js", "replay", [[c["requests"], c["page"], c["room"]] for c in cases]
+    )
+    for got, case in zip(found, cases, strict=True):
+        assert [{key: step[key] for key in case["expected"][0]} for step in got] == case["expected"]
+    clocked = run(
+        wide, modules, "radix_tree.js", "withClock", [[cases[0]["requests"], c["clock"]] for c in cases]
+    )
+    assert clocked == [c["requests"] for c in cases]
 
 
 @pytest.mark.parametrize(
@@ -177,6 +190,28 @@ def test_stepper_counts(show):
     assert "Pass 1 of 6" in w.locator(".where").inner_text()
 
 
+def test_radix_tree_grows_by_keyboard(show):
+    w = show(RadixTree(page=2, room=48))
+    forth, back = w.get_by_role("button", name="Next request"), w.get_by_role("button", name="Back")
+    assert back.is_disabled() and stat(w, "found in this prompt") == "0 of 13"
+    forth.focus()
+    w.page.keyboard.press("Enter")
+    assert stat(w, "found in this prompt") == "10 of 13" and stat(w, "pages remembered") == "10 of 24"
+    assert "A run was split" in w.locator(".verdict").inner_text()
+    assert w.locator(".tree .page.held").count() == 5 and w.locator(".tree .page.new").count() == 2
+    assert "found" in w.locator(".tree .page.held").first.text_content()
+    w.get_by_role("radio", name="first word").check(force=True)
+    assert stat(w, "found in this prompt") == "0 of 14" and stat(w, "hit rate so far") == "0 %"
+    w.get_by_role("radio", name="none").check(force=True)
+    for _ in range(5):
+        forth.click()
+    assert forth.is_disabled() and stat(w, "hit rate so far") == "60 %"
+    w.get_by_label("Room in the cache (tokens)").press("ArrowLeft")
+    assert "Forgotten to make room" in w.locator(".verdict").inner_text()
+    w.page.wait_for_timeout(350)
+    assert "pages forgotten" in w.locator("[aria-live=polite]").inner_text()
+
+
 def test_cache_size_says_what_fits(show):
     w = show(CacheSize(models=["llama-2-7b", "llama-2-70b"], chips=["A100 80GB SXM"], context=4096, users=32))
     assert stat(w, "cache of one token") == "512 KiB" and stat(w, "cache of 32 users") == "64 GiB"
@@ -214,7 +249,7 @@ def test_quiz_answers_back(show):
     assert w.locator(".score").inner_text() == "2 of 2 right, 0 at the first try. That is all of them."
 
 
-@pytest.mark.parametrize("make", [Roofline, KVStepper, CacheSize, lambda: Quiz(QUIZ, id="t")])
+@pytest.mark.parametrize("make", [Roofline, KVStepper, CacheSize, RadixTree, lambda: Quiz(QUIZ, id="t")])
 def test_every_control_has_a_name_and_a_place_in_the_tab_order(make, show):
     w = show(make())
     nameless = w.evaluate(

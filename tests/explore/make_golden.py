@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from lumen.explore import cache_size, kv_stepper, roofline
+from lumen.explore import cache_size, kv_stepper, radix, roofline
 from lumen.hardware import CHIPS
 from lumen.models.config import CONFIGS
 
@@ -71,7 +71,27 @@ def stepper_cases() -> list[dict[str, Any]]:
     return [{"prompt": p, "answer": n, "expected": asdict(kv_stepper.totals(p, n))} for p, n in pairs]
 
 
-FILES = {"roofline": roofline_cases, "cache_size": cache_cases, "kv_stepper": stepper_cases}
+def radix_cases() -> list[dict[str, Any]]:
+    cases = []
+    for page, room, clock in (
+        (1, 96, "none"),
+        (2, 48, "none"),
+        (2, 24, "none"),  # too small: leaves are forgotten, some while a request holds their front
+        (4, 24, "end"),
+        (2, 32, "top"),  # nothing is ever found
+    ):
+        requests = radix.with_clock(radix.REQUESTS, clock)
+        expected = [asdict(step) for step in radix.replay(requests, page, room)]
+        cases.append({"page": page, "room": room, "clock": clock, "requests": requests, "expected": expected})
+    return cases
+
+
+FILES = {
+    "roofline": roofline_cases,
+    "cache_size": cache_cases,
+    "kv_stepper": stepper_cases,
+    "radix": radix_cases,
+}
 
 if __name__ == "__main__":
     for name, cases in FILES.items():

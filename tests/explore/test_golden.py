@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lumen.explore import cache_size, kv_stepper, roofline
+from lumen.explore import cache_size, kv_stepper, radix, roofline
 from lumen.hardware import CHIPS
 from lumen.models.config import CONFIGS
 
@@ -35,6 +35,31 @@ def test_cache_size(case):
 @pytest.mark.parametrize("case", cases("kv_stepper"), ids=lambda c: f"{c['prompt']}+{c['answer']}")
 def test_kv_stepper(case):
     same(vars(kv_stepper.totals(case["prompt"], case["answer"])), case["expected"])
+
+
+@pytest.mark.parametrize("case", cases("radix"), ids=lambda c: f"{c['page']}-{c['room']}-{c['clock']}")
+def test_radix(case):
+    asked = [tuple(pair) for pair in case["requests"]]
+    assert asked == radix.with_clock(radix.REQUESTS, case["clock"])
+    steps = [vars(step) for step in radix.replay(asked, case["page"], case["room"])]
+    assert json.loads(json.dumps(steps)) == case["expected"]
+
+
+def test_radix_golden_holds_steps_worked_by_hand():
+    """Pages of two words: request 2 leaves request 1 behind `Rome to`, in the middle of a page."""
+    plain = next(c for c in cases("radix") if (c["page"], c["clock"]) == (2, "none"))["expected"]
+    assert [step["held"] for step in plain] == [0, 10, 16, 8, 12, 2, 14]
+    assert [step["held"] + step["run"] for step in plain] == [13, 13, 20, 12, 13, 13, 20]
+    assert all(step["run"] >= 1 for case in cases("radix") for step in case["expected"])
+    clocked = next(c for c in cases("radix") if c["clock"] == "top")["expected"]
+    assert sum(step["held"] for step in clocked) == 0
+
+
+def test_radix_says_when_a_request_cannot_fit():
+    with pytest.raises(ValueError, match="needs 3 pages of 2, and the cache has 2"):
+        radix.replay([("a b c d", "e f")], 2, 4)
+    with pytest.raises(ValueError, match="clock stands at one of"):
+        radix.with_clock(radix.REQUESTS, "middle")
 
 
 def test_stepper_counts_what_a_loop_counts():
