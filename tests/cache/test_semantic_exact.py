@@ -110,7 +110,13 @@ def test_the_least_recently_used_goes_first_and_the_dead_before_the_living():
     cache.put("short", "s", ttl=1)  # pushes out a, the oldest
     clock.now += 2
     cache.put("e", "e")  # takes the dead one's place
-    assert [cache.get(name) is not None for name in ("a", "d", "c", "short", "e")] == [False, True, True, False, True]
+    assert [cache.get(name) is not None for name in ("a", "d", "c", "short", "e")] == [
+        False,
+        True,
+        True,
+        False,
+        True,
+    ]
 
 
 def test_answers_age_on_while_the_process_is_away(tmp_path):
@@ -172,7 +178,9 @@ def test_a_full_disk_is_a_sentence_and_changes_nothing(tmp_path, monkeypatch, ch
     with monkeypatch.context() as full:
         full.setattr(log_module, "_write_all", refuse)
         with pytest.raises(StoreError, match="the disk is full; free some space"):
-            {"put": lambda: cache.put("c", "3"), "delete": lambda: cache.delete("a"), "clear": cache.clear}[change]()
+            {"put": lambda: cache.put("c", "3"), "delete": lambda: cache.delete("a"), "clear": cache.clear}[
+                change
+            ]()
     assert [cache.get(name) and cache.get(name).answer for name in "abc"] == ["1", "2", None]
     cache.close()
     with ExactCache(path=tmp_path / "c") as cache:
@@ -204,7 +212,9 @@ class AgainstADict(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
-        self.no_sync = patch.object(os, "fsync", lambda handle: None)  # the order of writes is not tested here
+        self.no_sync = patch.object(
+            os, "fsync", lambda handle: None
+        )  # the order of writes is not tested here
         self.no_sync.start()
         self.clock, self.model = Clock(), OrderedDict()
         self.counter = 0
@@ -260,12 +270,16 @@ class AgainstADict(RuleBasedStateMachine):
         self.open()
         order = {entry.key: place for place, entry in enumerate(self.cache._entries)}
         living = sorted(self.living().items(), key=lambda item: order[key_of(item[0][0], tenant=item[0][1])])
-        self.model = OrderedDict(living)  # reads are not written, so the order of use may differ; nothing else may
+        self.model = OrderedDict(
+            living
+        )  # reads are not written, so the order of use may differ; nothing else may
 
     @invariant()
     def agrees(self):
         assert len(self.cache) == len(self.living()) <= self.CAPACITY
-        assert {entry.answer for entry in self.cache._entries} == {answer for answer, _ in self.model.values()}
+        assert {entry.answer for entry in self.cache._entries} == {
+            answer for answer, _ in self.model.values()
+        }
 
     def teardown(self):
         self.cache.close()

@@ -208,7 +208,9 @@ except StoreError as error:
     print(count, error)
 """
     path = tmp_path / "small.log"
-    done = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(path)], capture_output=True, text=True, timeout=120
+    )
     count, _, sentence = done.stdout.partition(" ")
     assert "a file may not grow that far here; lower the capacity" in sentence, done.stderr
     assert reopened(path) == [b"x" * 300] * int(count)

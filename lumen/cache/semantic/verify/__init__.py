@@ -27,7 +27,7 @@ from .edits import replaced
 from .kinds import other_kind
 from .names import other_name, sibling
 from .negation import negation, opposites
-from .quantities import quantities, units
+from .quantities import Quantity, quantities, units
 from .roles import exchanged
 from .words import Word, words
 
@@ -49,15 +49,17 @@ def check(asked: str, stored: str) -> Verdict:
     A question compared with itself is refused only if it does not stand alone.
     """
     here, there = words(asked), words(stored)
+    numbers, subject = quantities(asked, here)
+    numbers_stored, subject_stored = quantities(stored, there)
     for rule, reason in (
         ("context", _context(asked, here) or _context(stored, there)),
         ("negation", negation(here, there)),
-        ("number", _numbers(asked, here, stored, there)),
+        ("number", _numbers(numbers, numbers_stored) or _units(subject, subject_stored)),
         ("opposite", opposites(here, there)),
-        ("name", other_name(here, there) or sibling(here, there)),
+        ("name", other_name(subject, subject_stored) or sibling(subject, subject_stored)),
         ("kind", other_kind(_text(here), _text(there))),
-        ("roles", exchanged(here, there)),
-        ("edit", replaced(here, there)),
+        ("roles", exchanged(subject, subject_stored)),
+        ("edit", replaced(subject, subject_stored)),
     ):
         if reason:
             return Verdict(False, rule, reason + ".")
@@ -69,17 +71,16 @@ def _context(text: str, found: list[Word]) -> str:
     return f"{text!r} cannot be understood alone ({sign!r})" if sign else ""
 
 
-def _numbers(asked: str, here: list[Word], stored: str, there: list[Word]) -> str:
-    one, other = quantities(asked, here), quantities(stored, there)
-    if one != other:
-        return f"{_listed(one - other)} here, {_listed(other - one)} there"
+def _numbers(here: list[Quantity], there: list[Quantity]) -> str:
+    return "" if here == there else f"{_listed(here)} here, {_listed(there)} there"
+
+
+def _units(here: list[Word], there: list[Word]) -> str:
     only_here, only_there = units(here) - units(there), units(there) - units(here)
-    if only_here and only_there:
-        return f"in {min(only_here)} here, in {min(only_there)} there"
-    return ""
+    return f"in {min(only_here)} here, in {min(only_there)} there" if only_here and only_there else ""
 
 
-def _listed(found: dict[tuple[str, float], int]) -> str:
+def _listed(found: list[Quantity]) -> str:
     return ", ".join(f"{value:g} {kind}".strip() for kind, value in found) or "no number"
 
 

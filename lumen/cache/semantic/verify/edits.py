@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from difflib import SequenceMatcher
 
+from .kinds import ASKED_FOR
 from .lexicon import FUNCTION
 from .names import meaning
 from .words import Word
@@ -26,7 +27,13 @@ def replaced(asked: list[Word], stored: list[Word]) -> str:
 
 
 def _subjects(found: list[Word]) -> Counter[str]:
-    return Counter(meaning(word) for word in found if word.text not in FUNCTION)
+    return Counter(meaning(word) for at, word in enumerate(found) if _is_subject(found, at))
+
+
+def _is_subject(found: list[Word], at: int) -> bool:
+    """A word that says what the question is about; in "what year" and "which place" the kind of answer says it."""
+    asked_for = at > 0 and found[at - 1].text in ("what", "which") and found[at].text in ASKED_FOR
+    return found[at].text not in FUNCTION and not asked_for
 
 
 def _same_frame(asked: list[Word], stored: list[Word]) -> str:
@@ -39,7 +46,8 @@ def _same_frame(asked: list[Word], stored: list[Word]) -> str:
     if not changes or 2 * equal < max(len(here), len(there)):
         return ""
     for _, begin, end, begin_here, end_here in changes:
-        if not any(word.text not in FUNCTION for word in stored[begin:end] + asked[begin_here:end_here]):
+        old = any(_is_subject(stored, at) for at in range(begin, end))
+        if not old and not any(_is_subject(asked, at) for at in range(begin_here, end_here)):
             return ""
     _, begin, end, begin_here, end_here = changes[0]
     before = " ".join(word.text for word in stored[begin:end])

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import re
 
+from .words import word_set
+
+ASKED_FOR = word_set("time year date day place")  # behind "what" or "which", they name the kind of answer
+
 # The first pattern that matches decides; several names mean that the wording leaves it open.
 _KINDS = tuple(
     (re.compile(pattern), frozenset(names.split()))
@@ -22,7 +26,10 @@ _KINDS = tuple(
             r"\bhow come\b|\bwhy\b|\bwhat causes\b|\breasons?\b|\bwhat (?:\w+ ){0,3}?makes?\b|\bthe cause\b",
             "why",
         ),
-        (r"\bwhen\b|\bwhat (?:time|year|date|day)\b|\bwhich (?:time|year|date|day)\b", "when"),
+        (r"\b(?:what|which) time\b", "time"),
+        (r"\b(?:what|which) year\b", "year"),
+        (r"\b(?:what|which) (?:date|day)\b", "date"),
+        (r"\bwhen\b", "when time year date"),
         (r"\bwhere (?:do|can|should) (?:i|you|we)\b", "do where"),
         (r"\bwhere\b|\b(?:what|which) place\b", "where"),
         (r"\bwho\b|\bwhom\b", "who"),

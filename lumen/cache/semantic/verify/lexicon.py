@@ -14,7 +14,7 @@ FUNCTION = word_set(
     who whom whose what when where why how is are was were be been being am do does did done doing can could
     shall should will would may might must have has had having i me my mine you your yours we us our ours he
     him his she her hers it its they them their theirs this these those there here one ones get gets got getting
-    not no never without
+    not no never without out off up down away
     please just really very quite also too way ways method manner good best better right correct proper
     properly easy easiest easily simple simplest quick quickest need needs want wants like mean means know tell
     explain show give help let go goes going there's thing things kind sort step steps wonder question reason

@@ -7,7 +7,6 @@ written as "1.5 hours", and 5 km is not 5 miles.
 from __future__ import annotations
 
 import re
-from collections import Counter
 
 from .words import Word
 
@@ -81,24 +80,26 @@ VALUES: dict[str, float] = {
 Quantity = tuple[str, float]
 
 
-def quantities(text: str, found: list[Word]) -> Counter[Quantity]:
-    """Every number with its kind of unit ("" if none) and its value in that kind's base unit."""
+def quantities(text: str, found: list[Word]) -> tuple[list[Quantity], list[Word]]:
+    """Every number with its kind of unit ("" if none) and its value in that kind's base unit; the words left over."""
     signs = {word: _SIGNS[sign] for sign, word in re.findall(r"([$€£¥])\s?(\d[\d.,]*)", text)}
     signs |= {word: "percent" for word in re.findall(r"(\d[\d.,]*)\s?%", text)}
-    result: Counter[Quantity] = Counter()
+    result: list[Quantity] = []
+    rest: list[Word] = []
     at = 0
     while at < len(found):
         value, after, attached = _number(found, at)
         if value is None:
+            rest.append(found[at])
             at += 1
             continue
         unit = attached or signs.get(found[at].text, "")
         if not unit and after < len(found) and (near := _unit_word(found[after])):
             unit, after = near, after + 1
         kind, size = UNITS.get(unit, ("", 1.0))
-        result[kind, float(f"{value * size:.6g}")] += 1
+        result.append((kind, float(f"{value * size:.6g}")))
         at = after
-    return result
+    return result, rest
 
 
 def units(found: list[Word]) -> set[str]:

@@ -6,7 +6,7 @@ import re
 import unicodedata
 from dataclasses import dataclass
 
-_WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?|\d+(?:[.,:]\d+)*|[^\W_]+|[,;.?!:]")
+_WORD = re.compile(r"\d+(?:[.,:]\d+)*[^\W\d_]*|[^\W\d_]+\d[^\W_]*|[^\W\d_]+(?:'[^\W\d_]+)?|[^\W_]+|[,;.?!:]")
 _CONTRACTIONS = (
     (r"\bwon't\b", "will not"),
     (r"\bcan't\b|\bcannot\b", "can not"),
