@@ -13,6 +13,7 @@ _HOME = {
     "Roofline": "roofline",
     "KVStepper": "kv_stepper",
     "CacheSize": "cache_size",
+    "PagedStepper": "paged",
     "RadixTree": "radix",
     "prompt_order_lab": "prompt_order",
     "Quiz": "quiz",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lumen.explore import CacheSize, KVStepper, Quiz, RadixTree, Roofline
+from lumen.explore import CacheSize, KVStepper, PagedStepper, Quiz, RadixTree, Roofline, paged
 from lumen.explore.roofline import chip_numbers, model_numbers
 from lumen.hardware import CHIPS
 from lumen.models.config import CONFIGS
@@ -45,6 +45,14 @@ def test_cache_size_formula(wide, modules):
     arguments = [[model_numbers(CONFIGS[c["model"]]), c["asked"]] for c in cases]
     for got, case in zip(run(wide, modules, "cache_size.js", "sizes", arguments), cases, strict=True):
         same(got, case["expected"])
+
+
+def test_paged_stepper_formula(wide, modules):
+    cases = golden("paged")
+    rules = {"positions": paged.POSITIONS, "prompts": paged.PROMPTS, "names": paged.NAMES}
+    found = run(wide, modules, "paged_stepper.js", "play", [[c["events"], c["size"], rules] for c in cases])
+    for got, case in zip(found, cases, strict=True):
+        assert got == case["expected"]
 
 
 def test_kv_stepper_formula(wide, modules):
@@ -212,6 +220,32 @@ def test_radix_tree_grows_by_keyboard(show):
     assert "pages forgotten" in w.locator("[aria-live=polite]").inner_text()
 
 
+def test_paged_stepper_copies_preempts_and_goes_back(show):
+    w = show(PagedStepper())
+    token, fork = w.get_by_role("button", name="Next token"), w.get_by_role("button", name="Fork")
+    w.get_by_label("Sequence").select_option("B")
+    fork.click()
+    assert "no copy" in w.locator(".said").inner_text()
+    token.focus()
+    w.page.keyboard.press("Enter")
+    assert "B shares block 4, so it copies it" in w.locator(".said").inner_text()
+    assert stat(w, "copied on write") == "1"
+    assert "B holds 2, 3, 5" in w.locator("svg[role=img]").get_attribute("aria-label")
+    w.get_by_role("button", name="New request").click()
+    for _ in range(10):
+        token.click()
+    assert w.locator(".tables .waiting").count() >= 1
+    size = w.get_by_label("Positions in a block")
+    size.press("ArrowRight")
+    assert size.get_attribute("aria-valuetext") == "8"
+    w.get_by_role("button", name="Start over").click()
+    assert stat(w, "copied on write") == "0" and w.get_by_role("button", name="Start over").is_disabled()
+    back = w.get_by_role("button", name="Back")
+    for _ in range(3):
+        back.click()
+    assert back.is_disabled() and "empty" in w.locator(".said").inner_text()
+
+
 def test_cache_size_says_what_fits(show):
     w = show(CacheSize(models=["llama-2-7b", "llama-2-70b"], chips=["A100 80GB SXM"], context=4096, users=32))
     assert stat(w, "cache of one token") == "512 KiB" and stat(w, "cache of 32 users") == "64 GiB"
@@ -249,7 +283,9 @@ def test_quiz_answers_back(show):
     assert w.locator(".score").inner_text() == "2 of 2 right, 0 at the first try. That is all of them."
 
 
-@pytest.mark.parametrize("make", [Roofline, KVStepper, CacheSize, RadixTree, lambda: Quiz(QUIZ, id="t")])
+@pytest.mark.parametrize(
+    "make", [Roofline, KVStepper, CacheSize, PagedStepper, RadixTree, lambda: Quiz(QUIZ, id="t")]
+)
 def test_every_control_has_a_name_and_a_place_in_the_tab_order(make, show):
     w = show(make())
     nameless = w.evaluate(

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from lumen.explore import cache_size, kv_stepper, radix, roofline
+from lumen.explore import cache_size, kv_stepper, paged, radix, roofline
 from lumen.hardware import CHIPS
 from lumen.models.config import CONFIGS
 
@@ -71,6 +71,24 @@ def stepper_cases() -> list[dict[str, Any]]:
     return [{"prompt": p, "answer": n, "expected": asdict(kv_stepper.totals(p, n))} for p, n in pairs]
 
 
+def paged_cases() -> list[dict[str, Any]]:
+    dry = ["new", "new", "new", "new", *["step"] * 8]  # four requests outgrow the pool
+    samples = ["new", "step", "fork A", "fork A", "step", "step", "end A", "step"]
+    cases = []
+    for events in (
+        [],
+        ["step"],
+        samples,
+        dry,
+        [*dry, "end A", "step", "step"],
+        ["new", *["step"] * 43],
+        ["new"] * 9,
+    ):
+        for size in paged.SIZES:
+            cases.append({"events": events, "size": size, "expected": paged.play(events, size)})
+    return cases
+
+
 def radix_cases() -> list[dict[str, Any]]:
     cases = []
     for page, room, clock in (
@@ -90,6 +108,7 @@ FILES = {
     "roofline": roofline_cases,
     "cache_size": cache_cases,
     "kv_stepper": stepper_cases,
+    "paged": paged_cases,
     "radix": radix_cases,
 }
 

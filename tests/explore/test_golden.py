@@ -1,11 +1,12 @@
 """The explorers' sums, held to golden files that the browser tests hold the JavaScript to."""
 
 import json
+import random
 from pathlib import Path
 
 import pytest
 
-from lumen.explore import cache_size, kv_stepper, radix, roofline
+from lumen.explore import cache_size, kv_stepper, paged, radix, roofline
 from lumen.hardware import CHIPS
 from lumen.models.config import CONFIGS
 
@@ -35,6 +36,36 @@ def test_cache_size(case):
 @pytest.mark.parametrize("case", cases("kv_stepper"), ids=lambda c: f"{c['prompt']}+{c['answer']}")
 def test_kv_stepper(case):
     same(vars(kv_stepper.totals(case["prompt"], case["answer"])), case["expected"])
+
+
+@pytest.mark.parametrize("case", cases("paged"), ids=lambda c: f"{len(c['events'])}-{c['size']}")
+def test_paged(case):
+    assert paged.play(case["events"], case["size"]) == case["expected"]
+
+
+def test_paged_golden_holds_steps_worked_by_hand():
+    samples = next(c for c in cases("paged") if len(c["events"]) == 8 and c["size"] == 4)["expected"]
+    # A's prompt of 6 takes blocks 0 and 1; its two samples share both; two of the three writers copy block 1.
+    assert samples["copies"] == 2
+    assert [row["table"][:1] for row in samples["rows"]] == [[], [0], [0]]
+    dry = next(c for c in cases("paged") if len(c["events"]) == 12 and c["size"] == 4)["expected"]
+    assert dry["preemptions"] >= 1 and dry["rows"][-1]["state"] == "waiting"
+    assert sum(dry["filled"]) == sum(row["length"] for row in dry["rows"] if row["state"] == "running")
+
+
+@pytest.mark.parametrize("size", paged.SIZES)
+def test_no_order_of_events_breaks_the_books(size):
+    dice = random.Random(size)
+    words = ["new", "step", "step", "step", *(f"{w} {n}" for w in ("fork", "end") for n in "ABC")]
+    for _ in range(60):
+        paged.play([dice.choice(words) for _ in range(40)], size)  # audited after every event
+
+
+def test_paged_refuses_what_it_cannot_play():
+    with pytest.raises(ValueError, match="no event 'fork'"):
+        paged.play(["new", "fork"])
+    with pytest.raises(ValueError, match="one of"):
+        paged.play([], 5)
 
 
 @pytest.mark.parametrize("case", cases("radix"), ids=lambda c: f"{c['page']}-{c['room']}-{c['clock']}")

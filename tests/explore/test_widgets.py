@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from lumen.explore import CacheSize, KVStepper, Quiz, RadixTree, Roofline
+from lumen.explore import CacheSize, KVStepper, PagedStepper, Quiz, RadixTree, Roofline
 from lumen.explore.widget import inline_module
 
 CHOICE = {
@@ -22,7 +22,7 @@ NUMERIC = {
     "right": "yes",
     "wrong": "divide",
 }
-MAKERS = [Roofline, KVStepper, CacheSize, RadixTree, lambda: Quiz([CHOICE, NUMERIC], id="t")]
+MAKERS = [Roofline, KVStepper, CacheSize, PagedStepper, RadixTree, lambda: Quiz([CHOICE, NUMERIC], id="t")]
 
 
 @pytest.mark.parametrize("make", MAKERS)
@@ -36,7 +36,7 @@ def test_html_is_reproducible_and_asks_nobody(make):
 
 
 @pytest.mark.parametrize(
-    "name", ["roofline.js", "kv_stepper.js", "cache_size.js", "quiz.js", "radix_tree.js"]
+    "name", ["roofline.js", "kv_stepper.js", "cache_size.js", "quiz.js", "paged_stepper.js", "radix_tree.js"]
 )
 def test_inlined_module_has_one_default(name):
     assert inline_module(name).count("const widget = ") == 1
@@ -83,6 +83,8 @@ def test_roofline_takes_a_measured_chip_and_a_config():
         (lambda: CacheSize(kv="int3"), "no format 'int3'"),
         (lambda: KVStepper(prompt=0), "prompt must lie between"),
         (lambda: KVStepper(steps=13), "steps must lie between"),
+        (lambda: PagedStepper(size=3), "not 3"),
+        (lambda: PagedStepper(events=["go"]), "no event 'go'"),
         (lambda: RadixTree(page=3), "page is one of"),
         (lambda: RadixTree([("a " * 30, "b")]), "make room for the longest request"),
         (lambda: Quiz([], id="q"), "no questions"),
