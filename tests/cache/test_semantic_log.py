@@ -65,7 +65,7 @@ def test_cut_inside_the_first_record_is_refused_with_a_sentence(file):
     data = file.read_bytes()
     for size in (0, 3, len(START), first - 1):
         file.write_bytes(data[:size])
-        with pytest.raises(BadFile, match="not a cache of this course.*delete it"):
+        with pytest.raises(BadFile, match=r"not a cache of this course.*delete it"):
             Log(file, ABOUT)
         assert file.read_bytes() == data[:size]  # left for inspection
 
@@ -253,7 +253,7 @@ def test_a_file_made_for_something_else_is_refused(file):
 
 def test_a_folder_in_place_of_a_file_and_an_unknown_mode_are_sentences(tmp_path):
     (tmp_path / "folder").mkdir()
-    with pytest.raises(StoreError, match="folder: .*choose another file"):
+    with pytest.raises(StoreError, match=r"folder: .*choose another file"):
         Log(tmp_path / "folder", ABOUT)
     with pytest.raises(ValueError, match="'refuse' or 'skip'"):
         Log(tmp_path / "x.log", ABOUT, "ignore")

@@ -77,12 +77,12 @@ REFUSED = {
         ("Which road leads from Kent to Dover?", "Which road leads from Dover to Kent?"),
         ("Which road leads from Kent to Dover?", "How do I get to Kent from Dover by road?"),
         ("How do I fly from Rome?", "How do I fly to Rome?"),
+        ("Can my landlord sue me?", "Can I sue my landlord?"),
     ],
     "edit": [
         ("How do I reset my router?", "How do I reset my router password?"),
         ("How do I clean a velvet sofa?", "How do I clean a linen sofa?"),
         ("What does the thyroid do?", "What does the pancreas do?"),
-        ("How do I get curry out of a shirt?", "What removes rust from a shirt?"),
     ],
 }
 
@@ -98,11 +98,24 @@ SAME = [
     ("What can I buy for 1,000 dollars?", "What can I buy for $1000?"),
     ("How do I feed 3 cats?", "How do I feed three cats?"),
     ("Is it safe to eat raw fish?", "Is eating raw fish safe?"),
-    ("My laptop is slow, how do I clean it?", "How can I clean my slow laptop?"),
+    ("My laptop is slow, what should I do?", "What should I do when my laptop is slow?"),
     ("What is inflation?", "Can you explain inflation?"),
     ("When was Rome founded?", "In what year was Rome founded?"),
     ("HOW DO I BOIL RICE", "how do i boil rice?"),
     ("Where do I renew my passport?", "How do I renew my passport?"),
+]
+
+
+# Where rules end. Another thing in other words looks like a paraphrase to whoever does not know the two things.
+PASSES_WRONGLY = [
+    ("How do I get curry out of a shirt?", "What removes rust from a shirt?"),
+    ("How do I tell if a melon is ripe?", "What are the signs of a ripe pineapple?"),
+]
+
+# And what they cost: true paraphrases that are refused.
+REFUSED_WRONGLY = [
+    ("What is the boiling point of ethanol?", "At what temperature does ethanol boil?"),
+    ("Is it bad to crack your knuckles?", "Does cracking your knuckles do any harm?"),
 ]
 
 
@@ -120,6 +133,11 @@ def test_refused_for_its_own_reason_in_both_directions(rule, one, other):
 def test_let_through_in_both_directions(one, other):
     assert check(one, other) == Verdict(True)
     assert check(other, one) == Verdict(True)
+
+
+def test_the_limits_are_where_the_chapter_says_they_are():
+    assert all(check(one, other).same for one, other in PASSES_WRONGLY)
+    assert not any(check(one, other).same for one, other in REFUSED_WRONGLY)
 
 
 def test_every_rule_has_its_cases():
@@ -193,49 +211,12 @@ def test_stems_bring_the_forms_of_a_word_together_and_keep_words_apart():
         "plan plans planned planning",
     ):
         assert len({stem(word) for word in forms.split()}) == 1, forms
-    assert (
-        len(
-            {
-                stem(word)
-                for word in ["string", "sting", "bring", "bed", "bee", "bus", "gas", "is", "his", "need"]
-            }
-        )
-        == 10
-    )
+    apart = "string sting bring bed bee bus gas is his need"
+    assert len({stem(word) for word in apart.split()}) == 10
 
 
-texts = st.one_of(
-    st.text(max_size=60),
-    st.lists(
-        st.sampled_from(
-            [
-                "how",
-                "do",
-                "I",
-                "not",
-                "it",
-                "the",
-                "5",
-                "kg",
-                "Paris",
-                "to",
-                "from",
-                "two",
-                ",",
-                "?",
-                ".",
-                "and",
-                "delete",
-                "won't",
-                "1,0.0",
-                "12:9:9",
-                "$3",
-                "IV",
-                "a",
-            ]
-        )
-    ).map(" ".join),
-)
+WORDS = "how do I not it the 5 kg Paris to from two , ? . and delete won't 1,0.0 12:9:9 $3 IV a me B12 -"
+texts = st.text(max_size=60) | st.lists(st.sampled_from(WORDS.split()), max_size=30).map(" ".join)
 
 
 @settings(max_examples=300, deadline=None)
