@@ -1,0 +1,377 @@
+"""Exercises of chapter 06: chained keys, hits of a layout, two faulty caches, one claim, one price list."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lumen import cost
+from lumen.grading import Constraint, Decision, ExerciseSet, Number, Probe, Slip, Statements
+from lumen.grading.run import value_of
+
+exercises = ExerciseSet("06", "The prefix cache", then="chapter 07, semantic caches")
+
+# build --------------------------------------------------------------------------------------------
+
+
+@exercises.checks(
+    "block-keys",
+    title="A chain of keys",
+    kind="build",
+    difficulty=3,
+    importance=5,
+    minutes=20,
+    points=4,
+    shows="A key of 32 bytes stands for a whole prefix and for everything else that its numbers depend on.",
+    forbidden=("lumen.cache.prefix.chain_key", "lumen.cache.HashPrefix"),
+    steps=200_000,
+)
+def _block_keys(answer: Any, probe: Probe) -> None:
+    def keys(tokens: list[int], size: int = 4, extra: tuple[Any, ...] = ()) -> list[bytes]:
+        got = probe.call(answer, tokens, size, extra)
+        proper = isinstance(got, list) and all(isinstance(key, bytes) for key in got)
+        probe.that(proper, gave=got, wanted="a list of bytes, one for each full block")
+        return got
+
+    def apart(one: list[bytes], other: list[bytes], wanted: str, slip: str) -> None:
+        same = sum(a == b for a, b in zip(one, other, strict=True))
+        probe.that(same == 0, gave=f"{same} of {len(one)} keys alike", wanted=wanted, slip=slip)
+
+    for count, full in ((10, 2), (8, 2), (3, 0), (0, 0)):
+        with probe.case(f"{count} tokens in blocks of 4"):
+            slip = "Only full blocks have a key: the last one will still be written to."
+            probe.equal(len(keys(list(range(count)))), full, what="number of keys", slip=slip)
+    prompt = [7, 0, 49151, 3, 5, 5, 0, 2, 9, 1, 4, 8]
+    with probe.case("the same prompt twice"):
+        given = list(prompt)
+        once = keys(given)
+        probe.equal(given, prompt, what="the tokens that were handed in")
+        probe.that(keys(list(prompt)) == once, gave="other keys", wanted="the same keys")
+        short = min(map(len, once)) < 16
+        slip = "With patience two prompts with one short key can be found. Use a cryptographic hash, such as sha256."
+        probe.that(not short, gave=f"{min(map(len, once))} bytes", wanted="16 bytes at least", slip=slip)
+    with probe.case("another first token"):
+        slip = "A key must stand for everything in front of its block. Hash the parent's key along with the tokens."
+        apart(keys([8, *prompt[1:]]), once, "three other keys", slip)
+    with probe.case("another token in the second block"):
+        got = keys([*prompt[:5], 6, *prompt[6:]])
+        slip = "The first block knows nothing of the second, and its key must not change."
+        probe.that(got[0] == once[0], gave="another key for block 1", wanted="the same", slip=slip)
+        apart(
+            got[1:], once[1:], "other keys from block 2 on", "The second block's key does not depend on it."
+        )
+    with probe.case("the same tokens in another order"):
+        apart(keys([1, 2, 3, 4]), keys([4, 3, 2, 1]), "two keys", "Order matters: a sum or a set forgets it.")
+    for one, other in (([1, 23], [12, 3]), ([256, 1], [0, 1]), ([0, 5], [5, 0]), ([0, 0], [0, 1])):
+        with probe.case(f"tokens {one} and {other}, blocks of 2"):
+            slip = "Both are spelled alike before they are hashed. Give every number a fixed width, or separate them."
+            apart(keys(one, 2), keys(other, 2), "two keys", slip)
+    for this, that in ((("tenant a",), ("tenant b",)), ((), ("",)), (("a", "b"), ("ab",)), ((1,), ("1",))):
+        with probe.case(f"extra {this} and {that}"):
+            slip = (
+                "Two tenants share a key, so one is served the other's numbers."
+                if this == ("tenant a",)
+                else "These are different extras and must be spelled differently before they are hashed."
+            )
+            apart(keys(prompt, 4, this), keys(prompt, 4, that), "three other keys", slip)
+
+
+# predict ------------------------------------------------------------------------------------------
+
+RULES, TOOLS, CLOCK, QUESTION, BLOCK = 910, 300, 12, 42, 16
+HITS = {
+    "clock first": Number(
+        0,
+        unit="tokens",
+        slips=[Slip(lambda got: got > 0, "The clock differs from its first token on, and it comes first.")],
+    ),
+    "clock between": Number(
+        RULES // BLOCK * BLOCK,
+        unit="tokens",
+        slips=[
+            Slip(910, "Hits come in whole blocks of 16."),
+            Slip(
+                912, "The block that holds the end of the rules holds the clock's beginning too: round down."
+            ),
+            Slip(1200, "The tools stand behind the clock. What they saw is another text now."),
+        ],
+    ),
+    "clock last": Number(
+        (RULES + TOOLS) // BLOCK * BLOCK,
+        unit="tokens",
+        slips=[
+            Slip(1210, "Rules and tools are shared, in whole blocks of 16."),
+            Slip(1216, "The block in which the clock begins is not shared: round down."),
+        ],
+    ),
+    "same again": Number(
+        (RULES + TOOLS + CLOCK + QUESTION - 1) // BLOCK * BLOCK,
+        unit="tokens",
+        slips=[
+            Slip(1264, "Then nothing would run, and nothing could be sampled."),
+            Slip(1263, "All but one token would be right if blocks had one token."),
+            Slip(1200, "This time clock and question are the same as well."),
+        ],
+    ),
+    "not run": Number(
+        999 * ((RULES + TOOLS) // BLOCK * BLOCK),
+        unit="tokens",
+        slips=[
+            Slip(1_200_000, "The first request finds nothing."),
+            Slip(1_208_790, "Hits come in whole blocks of 16."),
+            Slip(1_264_000, "That is all prompt tokens, run or not."),
+        ],
+    ),
+}
+
+
+@exercises.checks(
+    "layout-hits",
+    title="Where the clock stands",
+    kind="predict",
+    difficulty=2,
+    importance=5,
+    minutes=10,
+    points=2,
+    shows="Hits end at the block in which the first difference lies, and never reach the last token.",
+)
+def _layout_hits(answer: Any, probe: Probe) -> None:
+    got = value_of(answer, probe.steps)
+    with probe.case("the answer"):
+        wanted = f"a dict with the keys {', '.join(HITS)}"
+        probe.that(isinstance(got, dict) and set(got) == set(HITS), gave=got, wanted=wanted)
+    for name, number in HITS.items():
+        with probe.case(name):
+            number(got[name], probe)
+
+
+# debug --------------------------------------------------------------------------------------------
+
+
+@exercises.checks(
+    "three-wrong-hits",
+    title="Hits that should not have been",
+    kind="debug",
+    difficulty=3,
+    importance=5,
+    minutes=20,
+    points=3,
+    shows="A hit needs the same prefix, the same adapter, a comparison behind the hash, and a token left to run.",
+    forbidden=("lumen.cache.HashPrefix", "lumen.cache.RadixPrefix"),
+    steps=200_000,
+)
+def _three_wrong_hits(answer: Any, probe: Probe) -> None:
+    nine = [5, 0, 7, 9, 11, 0, 0, 3, 8]
+
+    def filled(adapter: Any = None) -> Any:
+        prefix = probe.call(answer, 4)
+        probe.call(prefix.remember, list(nine), [0, 6, 2], adapter)
+        return prefix
+
+    with probe.case("the same nine tokens, blocks of 4"):
+        slip = "Two full blocks are known, and the ninth token is left to run: both are hits. Block 0 is a block."
+        probe.equal(probe.call(filled().match, list(nine), None), [0, 6], slip=slip)
+    with probe.case("the same first block, another second one"):
+        probe.equal(probe.call(filled().match, [*nine[:5], 1, 0, 3, 8], None), [0])
+    with probe.case("the second block alone, in front"):
+        slip = "Its keys and values saw the first block. A block is known by everything before it, too."
+        probe.equal(probe.call(filled().match, [*nine[4:8], 1], None), [], slip=slip)
+    with probe.case("eight tokens, two blocks exactly, all of them known"):
+        slip = "With both blocks nothing is left to run, and there is no row of logits to sample from."
+        probe.equal(probe.call(filled().match, nine[:8], None), [0], slip=slip)
+    with probe.case("a prompt of one token"):
+        probe.equal(probe.call(filled().match, [5], None), [])
+    for mine, theirs in ((3, 5), (None, 0), (0, 2**61 - 1)):
+        with probe.case(f"remembered for adapter {mine}, asked for adapter {theirs}"):
+            slip = (
+                f"hash(0) and hash(2**61 - 1) are both {hash(0)}. A hash finds a candidate; compare what it stands for."
+                if theirs == 2**61 - 1
+                else "Adapter 0 is an adapter, None is the model without one."
+                if mine is None
+                else "The same tokens give other keys and values under another adapter."
+            )
+            probe.equal(probe.call(filled(mine).match, list(nine), theirs), [], slip=slip)
+        with probe.case(f"remembered and asked for adapter {theirs}"):
+            probe.equal(probe.call(filled(theirs).match, list(nine), theirs), [0, 6])
+    with probe.case("two adapters side by side"):
+        prefix = filled(1)
+        probe.call(prefix.remember, list(nine), [7, 8], 2)
+        got = [probe.call(prefix.match, list(nine), adapter) for adapter in (1, 2)]
+        probe.equal(got, [[0, 6], [7, 8]])
+
+
+@exercises.checks(
+    "stale-block",
+    title="The block that was somebody else's",
+    kind="debug",
+    difficulty=3,
+    importance=4,
+    minutes=20,
+    points=3,
+    shows="A free block may be found by its key until it is used again, and not one step longer.",
+    forbidden=("lumen.cache.BlockPool", "lumen.cache.HashPrefix"),
+    steps=200_000,
+)
+def _stale_block(answer: Any, probe: Probe) -> None:
+    def written(blocks: Any, key: str) -> int:
+        """A request that writes one block under `key` and ends."""
+        block = probe.call(blocks.allocate)
+        probe.call(blocks.publish, block, key)
+        probe.call(blocks.release, block)
+        return block
+
+    with probe.case("written, freed, asked for"):
+        blocks = probe.call(answer, 3)
+        block = written(blocks, "hello")
+        slip = "Forgetting a key when its block is freed is safe, and leaves no cache: nothing survives its request."
+        probe.equal(probe.call(blocks.find, "hello"), block, slip=slip)
+        for _ in range(2):
+            probe.call(blocks.allocate)
+        slip = "A block that was found is held again. It must leave the list of free ones."
+        probe.that(not blocks.free, gave=f"{list(blocks.free)} still free", wanted="no free block", slip=slip)
+    with probe.case("a key that nobody published"):
+        probe.equal(probe.call(probe.call(answer, 2).find, "never"), None)
+    with probe.case("freed, then used for another text"):
+        blocks = probe.call(answer, 1)
+        written(blocks, "hello")
+        probe.call(blocks.allocate)
+        slip = "That block holds another text by now. Its old key must go when the block is used again."
+        probe.equal(probe.call(blocks.find, "hello"), None, slip=slip)
+    with probe.case("freed, used again and published under a new key"):
+        blocks = probe.call(answer, 1)
+        written(blocks, "hello")
+        block = written(blocks, "goodbye")
+        probe.equal([probe.call(blocks.find, key) for key in ("hello", "goodbye")], [None, block])
+    with probe.case("one block is used again, another one is not"):
+        blocks = probe.call(answer, 2)
+        written(blocks, "one")
+        block = written(blocks, "two")
+        probe.call(blocks.allocate)
+        slip = "Only the block that is used again loses its key."
+        probe.equal(probe.call(blocks.find, "two"), block, slip=slip)
+    with probe.case("two blocks under one key, the older one is used again"):
+        blocks = probe.call(answer, 2)
+        older, newer = probe.call(blocks.allocate), probe.call(blocks.allocate)
+        for block in (older, newer):
+            probe.call(blocks.publish, block, "hello")
+        probe.call(blocks.release, older)
+        probe.call(blocks.allocate)
+        slip = (
+            "By now the key names another block, whose text is right. Remove it only if it still names yours."
+        )
+        probe.equal(probe.call(blocks.find, "hello"), newer, slip=slip)
+    with probe.case("found twice, released once"):
+        blocks = probe.call(answer, 1)
+        block = written(blocks, "hello")
+        for _ in range(2):
+            probe.call(blocks.find, "hello")
+        probe.call(blocks.release, block)
+        probe.equal(
+            len(blocks.free), 0, what="free blocks", slip="One reader is left, so the block is not free."
+        )
+
+
+# literature ---------------------------------------------------------------------------------------
+
+exercises.add(
+    "ninety-percent",
+    title="“Up to 90 % off”",
+    kind="literature",
+    difficulty=2,
+    importance=4,
+    minutes=10,
+    points=2,
+    shows="The discount on a read is not the saving on a prefix: the write stands in between, and uses are few.",
+    check=Statements(
+        false="b",
+        why={
+            "a": "1.25 + 0.1 = 1.35 for two uses, instead of 2. The limit is 1.15 / 0.9 = 1.28 uses.",
+            "b": "90 % is what a read saves. Ten uses are one write and nine reads: 2.15 instead of 10.",
+            "c": "1.25 instead of 1: a quarter more, for nothing.",
+            "d": "A hit saves prefill. Each later token still reads the weights and the whole cache.",
+        },
+        number=Number(
+            lambda: 100 * cost.cached_prompt_saving(10),
+            unit="%",
+            tolerance=0.002,
+            slips=[
+                Slip(90.0, "That is the limit for infinitely many uses."),
+                Slip(81.0, "The first use is dearer than usual: 1.25, not 1."),
+                Slip(77.5, "Ten uses are one write and nine reads."),
+                Slip(0.785, "In percent, please."),
+                Slip(21.5, "That is what is still paid."),
+            ],
+        ),
+    ),
+)
+
+# decide -------------------------------------------------------------------------------------------
+
+LENGTHS = {"rules": 2000, "document": 6000, "clock": 20}
+ASKED = 80  # tokens of the question
+ORDERS = [
+    "rules document clock", "rules clock document", "document rules clock",
+    "document clock rules", "clock rules document", "clock document rules",
+]  # fmt: skip
+LIFETIMES = {"5 minutes": 1.25, "1 hour": 2.0}  # price of a write
+USES = 3  # questions of a customer about a document, ten minutes apart
+
+
+def _parts(choice: dict[str, Any]) -> list[tuple[int, float, float]]:
+    """(tokens, price, share that is run) of each part and the question; price 1 is an ordinary input token.
+
+    What stands behind the clock is new in each request. What stands behind the document, and the document itself, is
+    shared by the questions of one customer. Rules at the very front are shared by all and always warm.
+    """
+    write = LIFETIMES[choice["lifetime"]]
+    scope, parts = "all", []
+    for place, name in enumerate(choice["order"].split()):
+        if name == "clock":
+            scope = "request"
+        elif name == "document" and scope == "all":
+            scope = "customer"
+        if place >= choice["parts cached"]:
+            price, run = 1.0, 1.0
+        elif scope == "all":
+            price, run = 0.1, 0.0
+        elif scope == "customer" and choice["lifetime"] == "1 hour":
+            price, run = (write + 0.1 * (USES - 1)) / USES, 1 / USES
+        else:
+            price, run = write, 1.0
+        parts.append((LENGTHS[name], price, run))
+    return [*parts, (ASKED, 1.0, 1.0)]
+
+
+def _tokens_run(choice: dict[str, Any]) -> float:
+    return sum(tokens * run for tokens, _, run in _parts(choice))
+
+
+def _dollars(choice: dict[str, Any]) -> float:
+    """Per 1,000 requests, at 3 $ per million input tokens."""
+    return 1000 * 3e-6 * sum(tokens * price for tokens, price, _ in _parts(choice))
+
+
+exercises.add(
+    "where-to-write",
+    title="To write or not to write",
+    kind="decide",
+    difficulty=3,
+    importance=5,
+    minutes=15,
+    points=3,
+    shows="An entry that expires before its next use costs more than none, and so does one with a clock in it.",
+    check=Decision(
+        choices={"order": ORDERS, "parts cached": range(4), "lifetime": list(LIFETIMES)},
+        constraints=[
+            Constraint(
+                "prompt tokens run per request",
+                _tokens_run,
+                at_most=2500,
+                slip="The first token comes too late: too much is run again. What was in front, and is it still there?",
+            ),
+        ],
+        cost=_dollars,
+        unit="$ per 1,000 requests",
+        within=0.002,
+        dearer="Fast enough, but something is written that is never read.",
+    ),
+)

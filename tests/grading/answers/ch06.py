@@ -1,0 +1,372 @@
+"""Right and wrong answers to the exercises of chapter 06."""
+
+import hashlib
+
+from lumen.grading.proof import Answers
+
+# A chain of keys ----------------------------------------------------------------------------------
+
+
+def keys_by_repr(tokens, block_size, extra=()):
+    keys, parent = [], b""
+    for i in range(len(tokens) // block_size):
+        content = parent, tuple(tokens[i * block_size : (i + 1) * block_size]), tuple(extra)
+        parent = hashlib.sha256(repr(content).encode()).digest()
+        keys.append(parent)
+    return keys
+
+
+def keys_by_bytes(tokens, block_size, extra=()):
+    """A running hash over the whole prompt, whose state is read at the end of each block."""
+    running, keys = hashlib.blake2b(), []
+    for part in extra:
+        text = f"{type(part).__name__} {part}".encode()
+        running.update(len(text).to_bytes(4, "big") + text)
+    running.update(b"|")
+    for at, token in enumerate(tokens, 1):
+        running.update(token.to_bytes(4, "big"))
+        if at % block_size == 0:
+            keys.append(running.copy().digest())
+    return keys
+
+
+def keys_without_parent(tokens, block_size, extra=()):
+    blocks = [
+        tuple(tokens[i : i + block_size])
+        for i in range(0, len(tokens) // block_size * block_size, block_size)
+    ]
+    return [hashlib.sha256(repr((block, extra)).encode()).digest() for block in blocks]
+
+
+def keys_of_partial_blocks(tokens, block_size, extra=()):
+    filled = list(tokens) + [-1] * (-len(tokens) % block_size)
+    return keys_by_repr(filled, block_size, extra)
+
+
+def keys_of_sums(tokens, block_size, extra=()):
+    sums = [sum(tokens[: (i + 1) * block_size]) for i in range(len(tokens) // block_size)]
+    return [hashlib.sha256(repr((total, extra)).encode()).digest() for total in sums]
+
+
+def keys_joined(tokens, block_size, extra=()):
+    ends = range(block_size, len(tokens) + 1, block_size)
+    return [hashlib.sha256(("".join(map(str, tokens[:end])) + repr(extra)).encode()).digest() for end in ends]
+
+
+def keys_of_low_bytes(tokens, block_size, extra=()):
+    ends = range(block_size, len(tokens) + 1, block_size)
+    return [
+        hashlib.sha256(bytes(t % 256 for t in tokens[:end]) + repr(extra).encode()).digest() for end in ends
+    ]
+
+
+def keys_of_anybody(tokens, block_size, extra=()):
+    return keys_by_repr(tokens, block_size)
+
+
+def keys_with_untyped_extra(tokens, block_size, extra=()):
+    return keys_by_repr(tokens, block_size, ("/".join(map(str, extra)), len(extra)))
+
+
+def keys_of_eight_bytes(tokens, block_size, extra=()):
+    return [key[:8] for key in keys_by_repr(tokens, block_size, extra)]
+
+
+def keys_of_the_whole(tokens, block_size, extra=()):
+    everything = tuple(tokens)
+    return [
+        key + hashlib.sha256(repr(everything).encode()).digest()
+        for key in keys_by_repr(tokens, block_size, extra)
+    ]
+
+
+def keys_as_text(tokens, block_size, extra=()):
+    return [key.hex() for key in keys_by_repr(tokens, block_size, extra)]
+
+
+# Where the clock stands ---------------------------------------------------------------------------
+
+RIGHT_HITS = {
+    "clock first": 0,
+    "clock between": 896,
+    "clock last": 1200,
+    "same again": 1248,
+    "not run": 1_198_800,
+}
+
+
+def hits(**changed):
+    return lambda: {**RIGHT_HITS, **{name.replace("_", " "): value for name, value in changed.items()}}
+
+
+def computed_hits():
+    def found(shared, total=1264):
+        return min(shared, total - 1) - min(shared, total - 1) % 16
+
+    return {
+        "not run": 999.0 * found(1210),
+        "same again": found(1264),
+        "clock last": found(1210),
+        "clock between": found(910),
+        "clock first": found(0),
+    }
+
+
+# Hits that should not have been -------------------------------------------------------------------
+
+
+class ByContent:
+    """The key is the content itself: the dictionary compares it."""
+
+    def __init__(self, block_size):
+        self.size, self.known = block_size, {}
+
+    def names(self, tokens, adapter, count):
+        return [(adapter, tuple(tokens[: (i + 1) * self.size])) for i in range(count)]
+
+    def remember(self, tokens, blocks, adapter):
+        for name, block in zip(self.names(tokens, adapter, len(tokens) // self.size), blocks, strict=False):
+            self.known[name] = block
+
+    def match(self, tokens, adapter):
+        found = []
+        for name in self.names(tokens, adapter, (len(tokens) - 1) // self.size):
+            if name not in self.known:
+                return found
+            found.append(self.known[name])
+        return found
+
+
+class ByDigest:
+    """sha256 over text, and the content beside the block."""
+
+    def __init__(self, block_size):
+        self.size, self.known = block_size, {}
+
+    def chain(self, tokens, adapter):
+        parent = f"adapter {adapter!r}"
+        for at in range(0, len(tokens) - len(tokens) % self.size, self.size):
+            content = parent, *tokens[at : at + self.size]
+            parent = hashlib.sha256(repr(content).encode()).hexdigest()
+            yield parent, content
+
+    def remember(self, tokens, blocks, adapter):
+        for (key, content), block in zip(self.chain(tokens, adapter), blocks, strict=False):
+            self.known[key] = content, block
+
+    def match(self, tokens, adapter):
+        found = []
+        for key, content in self.chain(tokens[:-1], adapter):
+            stored, block = self.known.get(key, (None, None))
+            if stored != content:
+                break
+            found.append(block)
+        return found
+
+
+class ForgetsTheAdapter(ByContent):
+    def names(self, tokens, adapter, count):
+        return super().names(tokens, None, count)
+
+
+class ZeroIsNoAdapter(ByContent):
+    def names(self, tokens, adapter, count):
+        return super().names(tokens, adapter or None, count)
+
+
+class TrustsTheHash(ByContent):
+    def names(self, tokens, adapter, count):
+        return [hash(name) for name in super().names(tokens, adapter, count)]
+
+
+class GivesEverything(ByContent):
+    def match(self, tokens, adapter):
+        return super().match([*tokens, -1], adapter)
+
+
+class AlwaysHoldsOneBack(ByContent):
+    def match(self, tokens, adapter):
+        return super().match([*tokens, -1], adapter)[:-1]
+
+
+class ZeroIsNoBlock(ByContent):
+    def match(self, tokens, adapter):
+        return [block for block in super().match(tokens, adapter) if block]
+
+
+class BlocksAlone(ByContent):
+    def names(self, tokens, adapter, count):
+        return [(adapter, tuple(tokens[i * self.size : (i + 1) * self.size])) for i in range(count)]
+
+
+# The block that was somebody else's ---------------------------------------------------------------
+
+
+class Keyed:
+    """A second dictionary, from block to key."""
+
+    def __init__(self, count):
+        self.free, self.refs, self.by_key, self.key_of = list(range(count)), [0] * count, {}, {}
+
+    def allocate(self):
+        block = self.free.pop(0)
+        self.refs[block] = 1
+        key = self.key_of.pop(block, None)
+        if self.by_key.get(key) == block:
+            del self.by_key[key]
+        return block
+
+    def publish(self, block, key):
+        self.by_key[key], self.key_of[block] = block, key
+
+    def find(self, key):
+        block = self.by_key.get(key)
+        if block is None:
+            return None
+        if not self.refs[block]:
+            self.free.remove(block)
+        self.refs[block] += 1
+        return block
+
+    def release(self, block):
+        self.refs[block] -= 1
+        if not self.refs[block]:
+            self.free.append(block)
+
+
+class Scanning(Keyed):
+    def allocate(self):
+        block, *self.free = self.free
+        self.refs[block] += 1
+        self.by_key = {key: held for key, held in self.by_key.items() if held != block}
+        return block
+
+
+class StillBroken(Keyed):
+    def allocate(self):
+        block = self.free.pop(0)
+        self.refs[block] = 1
+        return block
+
+
+class ForgetsOnRelease(Keyed):
+    def release(self, block):
+        super().release(block)
+        if not self.refs[block]:
+            self.by_key = {key: held for key, held in self.by_key.items() if held != block}
+
+
+class ForgetsAll(Keyed):
+    def allocate(self):
+        block = super().allocate()
+        self.by_key.clear()
+        return block
+
+
+class RemovesBlindly(Keyed):
+    def allocate(self):
+        block = self.free.pop(0)
+        self.refs[block] = 1
+        self.by_key.pop(self.key_of.pop(block, None), None)
+        return block
+
+
+class StaysFree(Keyed):
+    def find(self, key):
+        block = self.by_key.get(key)
+        if block is not None:
+            self.refs[block] += 1
+        return block
+
+
+class CountsToOne(Keyed):
+    def find(self, key):
+        block = super().find(key)
+        if block is not None:
+            self.refs[block] = 1
+        return block
+
+
+BEST = {"order": "rules document clock", "parts cached": 2, "lifetime": "1 hour"}
+
+ANSWERS = {
+    "block-keys": Answers(
+        right=[keys_by_repr, keys_by_bytes],
+        wrong=[
+            (keys_without_parent, "everything in front of its block"),
+            (keys_of_partial_blocks, "Only full blocks have a key"),
+            (keys_of_sums, "a sum or a set"),
+            (keys_joined, "tokens [1, 23] and [12, 3]"),
+            (keys_of_low_bytes, "tokens [256, 1] and [0, 1]"),
+            (keys_of_anybody, "the other's numbers"),
+            (keys_with_untyped_extra, "different extras"),
+            (keys_of_eight_bytes, "With patience"),
+            (keys_of_the_whole, "must not change"),
+            (keys_as_text, "a list of bytes"),
+        ],
+        no_lumen="lumen's chain_key makes one key, not the chain",
+    ),
+    "layout-hits": Answers(
+        right=[lambda: dict(RIGHT_HITS), computed_hits],
+        wrong=[
+            (hits(clock_first=1184), "differs from its first token"),
+            (hits(clock_between=910), "Hits come in whole blocks of 16"),
+            (hits(clock_between=912), "beginning too: round down"),
+            (hits(clock_between=1200), "The tools stand behind the clock"),
+            (hits(clock_last=1210), "Rules and tools are shared, in whole"),
+            (hits(same_again=1264), "nothing could be sampled"),
+            (hits(same_again=1263), "if blocks had one token"),
+            (hits(not_run=1_200_000), "The first request finds nothing"),
+            (lambda: {"clock first": 0}, "a dict with the keys"),
+        ],
+        stubs=[lambda: {**RIGHT_HITS, "not run": ...}],
+    ),
+    "three-wrong-hits": Answers(
+        right=[ByContent, ByDigest],
+        wrong=[
+            (ForgetsTheAdapter, "under another adapter"),
+            (ZeroIsNoAdapter, "None is the model without one"),
+            (TrustsTheHash, "A hash finds a candidate"),
+            (GivesEverything, "no row of logits"),
+            (ZeroIsNoBlock, "Block 0 is a block"),
+            (BlocksAlone, "A block is known by everything before it"),
+        ],
+        lumen=["lumen.cache.HashPrefix"],
+    ),
+    "stale-block": Answers(
+        right=[Keyed, Scanning],
+        wrong=[
+            (StillBroken, "holds another text by now"),
+            (ForgetsOnRelease, "nothing survives its request"),
+            (ForgetsAll, "Only the block that is used again"),
+            (RemovesBlindly, "whose text is right"),
+            (StaysFree, "leave the list of free ones"),
+            (CountsToOne, "One reader is left"),
+        ],
+        lumen=["lumen.cache.BlockPool"],
+    ),
+    "ninety-percent": Answers(
+        right=[("b", 78.5), lambda: ({"b"}, 100 * (1 - (1.25 + 9 * 0.1) / 10))],
+        wrong=[
+            (("a", 78.5), "instead of 2"),
+            (("c", 78.5), "a quarter more"),
+            (("d", 78.5), "A hit saves prefill"),
+            (("b", 90.0), "infinitely many"),
+            (("b", 81.0), "dearer than usual"),
+            (("b", 77.5), "one write and nine reads"),
+            ("b", "the choice alone"),
+        ],
+    ),
+    "where-to-write": Answers(
+        right=[BEST, lambda: dict(reversed(BEST.items()))],
+        wrong=[
+            ({**BEST, "lifetime": "5 minutes"}, "lifetime='5 minutes'"),
+            ({**BEST, "parts cached": 3}, "never read"),
+            ({**BEST, "parts cached": 1}, "parts cached=1, lifetime='1 hour'"),
+            ({**BEST, "order": "document rules clock"}, "order='document rules clock'"),
+            ({**BEST, "order": "clock rules document"}, "order='clock rules document'"),
+            ({**BEST, "parts cached": 4}, "one of 0 to 3"),
+        ],
+        stubs=[{**BEST, "order": ...}],
+    ),
+}
