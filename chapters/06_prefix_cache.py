@@ -379,9 +379,8 @@ class MyPrefix(Prefix):
 
     def insert(self, tokens, blocks, extra=()):
         keys = []
-        for (key, content), block in zip(
-            self.chain(tokens, len(tokens) // self.pool.block_size, extra), blocks, strict=False
-        ):
+        full = self.chain(tokens, len(tokens) // self.pool.block_size, extra)
+        for (key, content), block in zip(full, blocks, strict=False):
             if key not in self.known:
                 self.pool.share([block])  # and one of our own
                 self.known[key] = block, content
@@ -394,9 +393,7 @@ class MyPrefix(Prefix):
 
     def evict(self, count):
         unread = [key for key, (block, _) in self.known.items() if self.pool.refs(block) == 1][:count]
-        for key in unread:
-            self.pool.release([self.known.pop(key)[0]])
-        return len(unread)
+        return len(self.pool.release([self.known.pop(key)[0] for key in unread]))
 
     def blocks(self):
         return [block for block, _ in self.known.values()]
@@ -480,9 +477,7 @@ for _ in range(10):
 
 # %% tags=["nbval-check-output"]
 small_store.audit()
-print(
-    f"{reused} of {sum(11 * t for t in range(1, 11))} tokens reused; equal to float64 rounding: {max(errors) < 1e-12}"
-)
+print(f"{reused} of 605 tokens reused; equal to float64 rounding: {max(errors) < 1e-12}")
 assert max(errors) < 1e-12 and reused > 400
 
 # %% [markdown]
@@ -571,12 +566,10 @@ fig = figure(
     f"Turn 10: {1e3 * turns[-1][2]:,.0f} ms without the cache, {1e3 * turns[-1][3]:,.0f} ms with it",
     x="turn of the chat", y="time to first token (ms)", height=340,
 )  # fmt: skip
-fig.add_scatter(
-    x=list(range(1, 11)), y=[1e3 * t[2] for t in turns], mode="lines+markers", line_color=palette.orange
-)
-fig.add_scatter(
-    x=list(range(1, 11)), y=[1e3 * t[3] for t in turns], mode="lines+markers", line_color=palette.blue
-)
+for i, color in ((2, palette.orange), (3, palette.blue)):
+    fig.add_scatter(
+        x=list(range(1, 11)), y=[1e3 * t[i] for t in turns], mode="lines+markers", line_color=color
+    )
 label_line(fig, 10, 1e3 * turns[-1][2], "no cache", palette.orange, anchor="right", shift=14)
 label_line(fig, 10, 1e3 * turns[-1][3], "prefix cache", palette.blue, anchor="right", shift=14)
 fig.update_yaxes(rangemode="tozero")
@@ -635,14 +628,8 @@ fig = figure(
 for kind, color, shift in (("HashPrefix", palette.blue, 16), ("RadixPrefix", palette.orange, -16)):
     y = [rates[kind, room] for room in rooms]
     fig.add_scatter(x=[r * BLOCK for r in rooms], y=y, mode="lines+markers", line_color=color)
-    label_line(
-        fig,
-        rooms[1] * BLOCK,
-        y[1],
-        {"HashPrefix": "chained keys", "RadixPrefix": "radix tree"}[kind],
-        color,
-        shift=shift,
-    )
+    name = "chained keys" if kind == "HashPrefix" else "radix tree"
+    label_line(fig, rooms[1] * BLOCK, y[1], name, color, shift=shift)
 fig.update_yaxes(rangemode="tozero", tickformat=".0%")
 lumen.explore.theme.log_axis(fig, "x", [r * BLOCK for r in rooms])
 fig
@@ -695,13 +682,11 @@ fig = figure(
     f"Ten uses save {100 * saving[10]:.0f} %, one use costs {-100 * saving[1]:.0f} % more",
     x="uses before the entry expires", y="saved on this prefix", height=340, log_x=True,
 )  # fmt: skip
-for write, color, name in (
-    (1.25, palette.blue, "write 1.25, read 0.1"),
-    (2.0, palette.orange, "write 2.0, read 0.1"),
-):
+for write, color in ((1.25, palette.blue), (2.0, palette.orange)):
     y = [cost.cached_prompt_saving(n, write, 0.1) for n in uses]
     fig.add_scatter(x=uses, y=y, mode="lines+markers", line_color=color)
-    label_line(fig, 5, y[3], name, color, anchor="left", shift=16 if write < 2 else -18)
+    name, shift = f"write {write}, read 0.1", 16 if write < 2 else -18
+    label_line(fig, 5, y[3], name, color, anchor="left", shift=shift)
 fig.add_hline(y=0.9, line={"color": palette.grey, "dash": "dot"})
 fig.add_hline(y=0, line={"color": palette.grey, "width": 1})
 lumen.explore.theme.log_axis(fig, "x", [1, 2, 5, 10, 20, 50, 100])
@@ -712,18 +697,14 @@ fig
 # The second curve is Anthropic's price for an entry that lives an hour instead of five minutes (added in 2025). A longer
 # life is bought with a dearer write, and pays only if more uses arrive in it.
 #
-# ## Play: lay out a prompt
+# ## Lay out a prompt
 #
-# The rule that follows from all this: **what never changes first, what changes most last.** In the lab a prompt has five
-# parts, in the order in which a careless programmer would concatenate them. Move them, and watch six requests of two
-# passengers find more or less. The parts are tokenised by SmolLM2 and counted by `HashPrefix`.
-
-# %% tags=["nbval-ignore-output"]
-lab = lumen.explore.prompt_order_lab(tokenizer)
-
-# %% [markdown]
-# Some order is invisible in the source. A set of tools that is serialised from a dictionary in random order, a user name
-# in the greeting, retrieved documents sorted by score: each is a clock in another dress.
+# From all this follows one rule: **what never changes first, what changes most last.** Rules, tools, examples, then the
+# customer's documents, then the talk so far, then the clock and the question. A talk is appended to, never edited: whoever
+# shortens the history from the front, to save tokens, changes every position behind the cut and pays for all of them.
+#
+# Some order is invisible in the source. Tools serialised from a set, a user's name in the greeting, retrieved documents
+# sorted by score: each is a clock in another dress. Further down you can move the parts of a prompt yourself.
 #
 # ## Beyond one pool
 #
@@ -811,7 +792,7 @@ assert cyclic[11] == 0 and abs(cyclic[12] - 5 / 6) < 1e-9
 # The cache is eleven twelfths as large as it should be. The hit rate is zero. Here the cure is one document more of
 # room, or asking all questions about a document before going on to the next.
 #
-# ### Two caches that should fail
+# ### Two negative controls
 #
 # A prefix cache can be fast and wrong. First, one that forgets the adapter. Two customers have fine-tuned the small
 # model, each in their own way, and send the same 40 tokens:
@@ -825,10 +806,8 @@ for block in tuned.blocks:  # a low-rank change of the projections, as LoRA make
     matrix += 0.05 * torch.randn(matrix.shape[0], 2).to(matrix) @ torch.randn(2, matrix.shape[1]).to(matrix)
 prompt = torch.randint(97, (40,)).tolist()
 truth = tuned(torch.tensor([prompt], device=device))[:, -1]
-for label, extras in (
-    ("the adapter is in the key", (("A",), ("B",))),
-    ("the adapter is forgotten", ((), ())),
-):
+controls = {"the adapter is in the key": (("A",), ("B",)), "the adapter is forgotten": ((), ())}
+for label, extras in controls.items():
     shared_store = BlockStore.for_model(small, 40, 4)
     shared_store.prefix = MyPrefix(shared_store.pool)
     last_logits(small, prompt, shared_store, extras[0])
@@ -865,6 +844,15 @@ for hit in (12, found(12, 12, block=4)):
 # | the answer is sent back as *text* in the next turn | fewer hits than expected: tokens need not survive decoding and encoding | the chat above carries token ids |
 # | hit rate taken for correctness | a cache that forgets the adapter finds more | logits against a run without a cache, and a control that must fail |
 #
+# ## Play
+#
+# A prompt of five parts, in the order in which a careless programmer would concatenate them. Move them, and watch six
+# requests of two passengers find more or less. The parts are tokenised by SmolLM2 and counted by `HashPrefix`.
+
+# %% tags=["nbval-ignore-output"]
+lab = lumen.explore.prompt_order_lab(tokenizer)
+
+# %% [markdown]
 # ## In production
 #
 # | engine | what decides about prefixes | version |
