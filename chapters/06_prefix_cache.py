@@ -78,7 +78,7 @@ config, device = model.config, session.device
 # ## One prompt, five requests
 #
 # The store below is the paged cache of the last chapter: blocks of 16 positions. One line is new. It gives the store a
-# memory of what its blocks hold, and that memory outlives the requests.
+# [prefix cache](../book/glossary.md#term-prefix-cache): a memory of what its blocks hold, which outlives the requests.
 
 # %%
 BLOCK = 16
@@ -138,7 +138,7 @@ table(
     [[n, p, h, p - h] for n, p, h in zip(names, length, held, strict=True)],
     ["request", "tokens", "found", "run"],
 )
-assert held[0] == held[2] == held[3] == 0 and length[1] - held[1] < 2 * BLOCK and held[4] == held[1]
+assert held[0] == held[2] == held[3] == 0 and length[1] - held[1] < 2 * BLOCK and held[4] >= held[1]
 
 # %% [markdown]
 # The second request finds everything up to its own question. The fourth differs from the third in one digit and from the
@@ -403,7 +403,8 @@ class MyPrefix(Prefix):
 # Three details carry the weight. `match` stops one token short of the prompt, so that something is left to run.
 # Only full blocks are remembered, because a half-full one will still be written to. And `touch` walks the chain backwards: a
 # block whose parent is gone can never be reached again, so ends must go first, and the order of the dictionary sees
-# to that.
+# to that. (`lumen` counts children as well. With several requests in flight a block can be in use while its parent, of
+# which another request has a twin, is not.)
 #
 # ## Equal to whom?
 #
@@ -591,8 +592,8 @@ markdown(
 )
 
 # %% [markdown]
-# One number grows with the length of a chat, the other does not. That is the difference between a tokens bill that is
-# quadratic in the number of turns and one that is linear.
+# One line grows with the chat, the other hardly does. Summed over the turns, that is the difference between a bill that is
+# quadratic in their number and one that is linear.
 #
 # ## The same job as a tree
 #
@@ -645,7 +646,7 @@ if evidence:
     text += (
         f"In the published run, with 100,000 blocks remembered, a prompt of 64 blocks is found in {1e6 * speed['hash']:,.0f} µs by "
         f"chained keys and in {1e6 * speed['radix']:,.0f} µs by the tree, which compares tokens and hashes nothing; hit rates under "
-        f"eviction were {evidence['hit_rate']['hash']:.1%} and {evidence['hit_rate']['radix']:.1%}. Both grow with the prompt and not with the pool."
+        f"eviction were {evidence['hit_rate']['hash']:.1%} and {evidence['hit_rate']['radix']:.1%}. A lookup grows with the prompt and not with the pool."
     )
 markdown(text)
 
@@ -671,8 +672,8 @@ even = cost.cached_prompt_break_even()
 markdown(
     f"It pays from n > {even:.3f} on, which means **from the second use**. The {100 * 0.9:.0f} % of the headlines is the "
     f"limit for infinitely many uses: ten give {100 * saving[10]:.1f} %. And a prefix that is written and never read costs a "
-    f"quarter more. If a write is read again with probability $p$, once at most, then it pays when "
-    f"$p > 0.25 / 0.9 = {0.25 / 0.9:.0%}$."
+    f"quarter more. Each read saves 0.9, so a write must be read {0.25 / 0.9:.2f} times on average: if fewer than "
+    f"{0.25 / 0.9:.0%} of all writes are ever read, and those once, do not write."
 )
 assert abs(even - 1.15 / 0.9) < 1e-12 and [round(100 * saving[n], 1) for n in (2, 5, 10, 100)] == [32.5, 67.0, 78.5, 88.8]  # fmt: skip
 
@@ -735,13 +736,14 @@ markdown(
 # modules on their own, at positions reserved for them, and lets them not see each other.
 # [CacheBlend](https://arxiv.org/abs/2405.16444) takes the keys and values of retrieved documents as they were computed
 # elsewhere and runs a small share of the tokens again, those that changed most. Both are other models than the one you
-# trained, by a little. How much, our first figure has shown for the worst case: nothing corrected at all.
+# trained, by a little. How far off it would be with nothing corrected, the two clocks have shown above.
 #
 # ## Where it loses
 #
 # **Where nobody comes back.** Unique prompts pay for hashing and for memory that no one reads. **Where prompts are
-# short.** A shared beginning of 15 tokens is not a block. **Where answers are long.** TTFT shrinks, the time per token
-# does not.
+# short for the block.** Providers start at 1,024 tokens, and for one hybrid model vLLM chose
+# [blocks of 2,096](https://github.com/vllm-project/vllm/issues/53749) (August 2026). **Where answers are long.** TTFT
+# shrinks, the time per token does not.
 
 # %% tags=["measure", "nbval-ignore-output"]
 unique = [random.Random(i).randrange(49152) for i in range(1024)]
@@ -756,7 +758,7 @@ whole = [t + 299 * step for t in (cold_s, warm_s)]
 table(
     [
         ["unique prompts of 1,024 tokens", f"{1e3 * hashing.median:.2f} ms of hashing, {hashing.median / prefill:.2%} of the prefill; {1024 * kappa / 2**20:.0f} MiB a prompt remembered for nobody"],
-        ["a shared beginning of 15 tokens", f"{found(15, 500)} found, by blocks of 16"],
+        ["a shared beginning of 1,000 tokens", f"{found(1000, 1500)} found in blocks of 16, {found(1000, 1500, 2096)} in blocks of 2,096"],
         ["the scene, and an answer of 300 tokens", f"{whole[0]:.1f} s cold, {whole[1]:.1f} s warm: {whole[0] / whole[1]:.1f}×, where TTFT alone gains {cold_s / warm_s:.0f}×"],
     ],
     ["case", "what happens"],
@@ -834,7 +836,9 @@ for hit in (12, found(12, 12, block=4)):
 
 # %% [markdown]
 # Keys and values of a whole prompt do not contain its next token. Only the last row, on its way through the model, does.
-# Engines have shipped both the crash and the quieter fault, a row that ran twice and shifted everything by one.
+# Engines have met [the crash](https://github.com/GeeeekExplorer/nano-vllm/pull/199), and after running one single token
+# again [a quieter fault](https://github.com/vllm-project/vllm/pull/11186): the last block was left out of the chain. What
+# is left of that is the rule above: whole blocks, and the last one runs again.
 #
 # ## How this could fool you
 #
@@ -842,6 +846,7 @@ for hit in (12, found(12, 12, block=4)):
 # | --- | --- | --- |
 # | the benchmark sends the same prompts in every repeat | prefill at an impossible rate, TTFT of a fraction | `num_cached_tokens` stands beside each time; every repeat has its own end |
 # | the answer is sent back as *text* in the next turn | fewer hits than expected: tokens need not survive decoding and encoding | the chat above carries token ids |
+# | preempted requests find their own blocks when they come back | [a hit rate of 32 % on random prompts](https://github.com/vllm-project/vllm/issues/25780) | hits are counted once, at admission |
 # | hit rate taken for correctness | a cache that forgets the adapter finds more | logits against a run without a cache, and a control that must fail |
 #
 # ## Play
@@ -863,7 +868,7 @@ lab = lumen.explore.prompt_order_lab(tokenizer)
 # | [llama.cpp](https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md) | `cache_prompt` in a request, on by default: longest common prefix with what a slot holds; `--cache-ram` keeps old slots in host memory; `--cache-reuse N` shifts later chunks, inexactly | read in November 2026 |
 #
 # Note what the last flag does: it moves old keys to new positions, which RoPE allows, and keeps what they saw, which is
-# another text now. Our second curve is its price.
+# another text now. The orange curve above is its price.
 #
 # ## Recap
 

@@ -104,8 +104,8 @@ show.markdown(lumen.grading.header("06", "layout-hits"))
 
 # %% [markdown]
 # A prompt consists of **rules** (910 tokens) and **tools** (300), which never change, a **clock** (12) and a **question** (42),
-# which are new in every request and differ from the earlier ones in their first token already. Blocks have 16 tokens, and there is room for
-# everything. How many tokens does the *second* request find
+# which are new in every request and differ from the earlier ones in their first token already. Blocks have 16 tokens, and
+# there is room for everything. How many tokens does the *second* request find
 #
 # - with the `"clock first"`: clock, rules, tools, question;
 # - with the `"clock between"`: rules, clock, tools, question;
