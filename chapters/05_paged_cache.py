@@ -1,5 +1,24 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
 # %% [markdown]
 # # 5 · The paged cache
+
+# %% [markdown] tags=["badges"]
+# <div class="badges">
+#
+# [Colab: chapter](https://colab.research.google.com/github/lumen-course/lumen/blob/main/chapters/05_paged_cache.ipynb) [Colab: exercises](https://colab.research.google.com/github/lumen-course/lumen/blob/main/exercises/05_paged_cache.ipynb) [Colab: solutions](https://colab.research.google.com/github/lumen-course/lumen/blob/main/solutions/05_paged_cache.ipynb)
+#
+# CPU is enough · read 35 min · run 1 min · practise 90 min · here: [exercises](../exercises/05_paged_cache.ipynb), [solutions](../solutions/05_paged_cache.ipynb)
+#
+# </div>
 
 # %% [markdown]
 # Give Llama-3-8B 4 GiB for keys and values, and promise every request room for 2,048 tokens, because that is how long
@@ -16,7 +35,22 @@
 #
 # Needs: [the KV cache](04_kv_cache.ipynb), [the roofline](02_roofline.ipynb).
 
-# %% tags=["setup"]
+# %% tags=["setup", "hide-input", "nbval-ignore-output"]
+import importlib
+import importlib.util
+import os
+import subprocess
+import sys
+
+if importlib.util.find_spec("lumen") is None:  # Colab: brings lumen, leaves torch and numpy as they are
+    repository = "lumen-inference @ git+https://github.com/lumen-course/lumen@main"
+    source = os.environ.get("LUMEN_SOURCE", repository)
+    subprocess.run([sys.executable, "-m", "pip", "install", "-q", source], check=True)
+    importlib.invalidate_caches()
+
+import lumen
+
+session = lumen.setup("05_paged_cache")
 
 # %% [markdown]
 # Equality is half of this chapter, so the model runs in fp32 everywhere, on a GPU too.
@@ -41,7 +75,7 @@ model, tokenizer = lumen.load("smollm2-135m", dtype=torch.float32)
 config, device = model.config, session.device
 
 # %% [markdown]
-# ## Sixteen requests
+# ## Full, and mostly empty
 #
 # We need requests. Prompts and answers in the wild differ in length by orders of magnitude, so we draw both from
 # log-normals: medians of 180 and 120 tokens, a spread of e each way, cut where the limit is. Seeds 0, 1 and 2 give
@@ -57,7 +91,8 @@ positions = int(BUDGET // cost.kv_bytes_per_token(llama, "bf16"))
 slots = positions // LIMIT
 print(f"{positions:,} positions of {cost.kv_bytes_per_token(llama, 'bf16') / 2**10:.0f} KiB each")
 print(f"{slots} requests fit when each reserves {LIMIT:,}")
-print("the first five, prompt + answer:", [f"{p} + {n}" for p, n in zip(trace.prompt[:5], trace.output[:5])])
+first = zip(trace.prompt[:5], trace.output[:5], strict=True)
+print("the first five, prompt + answer:", ", ".join(f"{p} + {n}" for p, n in first))
 
 # %% [markdown]
 # Let a server with that many slots work through the trace: a slot that becomes free takes the next request, every
@@ -85,7 +120,11 @@ fig = figure(
     f"The pool is full; {held / positions:.0%} of it holds tokens, {never / positions:.0%} never will",
     x="positions of 128 KiB", y="slot", height=420,
 )  # fmt: skip
-for values, color in ((now, palette.blue), (final - now, palette.ochre), (LIMIT - final, "rgba(128,136,144,.25)")):
+for values, color in (
+    (now, palette.blue),
+    (final - now, palette.ochre),
+    (LIMIT - final, "rgba(128,136,144,.25)"),
+):
     fig.add_bar(x=values, y=rows, orientation="h", marker_color=color)
 fig.update_layout(barmode="stack", bargap=0.25, showlegend=False)
 fig.update_yaxes(autorange="reversed", title_text=None, tickvals=rows[::5])
@@ -127,7 +166,11 @@ def first_fit(trace, size):
         while queue:
             need = sum(queue[0]) - 1
             edges = [0, *(x for start, end, _ in pieces for x in (start, end)), size]
-            holes = [(end - start, start) for start, end in zip(edges[::2], edges[1::2], strict=True) if end > start]
+            holes = [
+                (end - start, start)
+                for start, end in zip(edges[::2], edges[1::2], strict=True)
+                if end > start
+            ]
             at = next((start for room, start in holes if room >= need), None)
             if at is None:
                 waits.append((need, holes, pieces))
@@ -148,7 +191,10 @@ fig = figure(
     f"{total[worst]:,} positions are free, in {len(holes)} holes of at most {largest:,}; the next request wants {need:,}",
     x="position in the pool", y="pool", height=190,
 )  # fmt: skip
-for items, color in (([(s, e - s) for s, e, _ in pieces], palette.blue), ([(s, r) for r, s in holes], palette.orange)):
+for items, color in (
+    ([(s, e - s) for s, e, _ in pieces], palette.blue),
+    ([(s, r) for r, s in holes], palette.orange),
+):
     fig.add_bar(
         base=[start for start, _ in items], x=[length for _, length in items], y=["pool"] * len(items),
         orientation="h", marker={"color": color, "line": {"color": "white", "width": 1}},
@@ -184,7 +230,10 @@ markdown(
 
 # %% tags=["nbval-check-output"]
 store = BlockStore.for_model(model, num_blocks=12, block_size=4)
-prompts = [tokenizer.encode(t) for t in ("Water boils at", "The capital of France is", "Once upon a time there was a house")]
+prompts = [
+    tokenizer.encode(t)
+    for t in ("Water boils at", "The capital of France is", "Once upon a time there was a house")
+]
 tokens, pos = lumen.pad(prompts, device=device)
 cache = store.rows(3)
 model.hidden(tokens, pos, cache)
@@ -192,7 +241,8 @@ for ids, blocks in zip(prompts, cache.tables, strict=True):
     print(f"{len(ids):2} tokens, table {blocks}")
 last = len(prompts[2]) - 1
 print(f"position {last} of the third lies in block {cache.tables[2][last // 4]}, place {last % 4}")
-print(f"{store.pool.num_free} of 12 blocks are free; {4 * sum(map(len, cache.tables)) - sum(map(len, prompts))} positions in taken blocks are empty")
+empty_places = 4 * sum(map(len, cache.tables)) - sum(map(len, prompts))
+print(f"{store.pool.num_free} of 12 blocks are free; {empty_places} positions in taken blocks are empty")
 cache.close()
 
 # %% [markdown]
@@ -207,8 +257,8 @@ cache.close()
 #
 # ## Predict: how many fit now?
 #
-# Sixteen requests fitted. The pool has 32,768 positions. A request taken at a random moment of its life holds its prompt
-# and half of its answer. **With blocks of 16 positions, how many requests fit?**
+# The same 4 GiB, the same trace, nothing reserved. A request taken at a random moment of its life holds its prompt and half
+# of its answer. **With blocks of 16 positions, how many requests fit?**
 
 # %% tags=["predict"]
 my_guess = 40.0  # requests in the same 4 GiB
@@ -245,7 +295,8 @@ markdown(
 # it is full; its row leaves out external fragmentation and the copying, so it looks better than it is.
 
 # %% tags=["hide-input", "nbval-check-output"]
-names = {p: "contiguous, the limit" if p[0] == "max" else "contiguous, doubled" if p[0] != "paged" else f"blocks of {p[1]}" for p in POLICIES}
+names = {("max", 16): "contiguous, the limit", ("power of two", 16): "contiguous, doubled"}
+names |= {("paged", size): f"blocks of {size}" for size in BLOCKS}
 table(
     [[names[p], *(f"{100 * s:.1f}" for s in used[p]), f"{np.mean(fit[p]):.1f}"] for p in POLICIES],
     ["memory is taken", "holds tokens, seed 0 (%)", "seed 1", "seed 2", "requests that fit, mean"],
@@ -259,7 +310,10 @@ fig = figure(
     x="block size (positions)", y="taken memory that holds tokens (%)", log_x=True,
 )  # fmt: skip
 fig.add_scatter(x=BLOCKS, y=share_of, mode="lines+markers", line_color=palette.blue)
-for p, name, color in ((("power of two", 16), "contiguous, doubled when full", palette.ochre), (("max", 16), "contiguous, the limit", palette.orange)):
+for p, name, color in (
+    (("power of two", 16), "contiguous, doubled when full", palette.ochre),
+    (("max", 16), "contiguous, the limit", palette.orange),
+):
     level = 100 * float(np.mean(used[p]))
     fig.add_scatter(x=[1, 128], y=[level, level], mode="lines", line={"color": color, "dash": "dot"})
     label_line(fig, 1, level, name, color, anchor="left", shift=11)
@@ -272,24 +326,31 @@ fig
 try:
     kept = bench.load_evidence("paged_memory")["data"]["rows"]
     row = next(r for r in kept if r["policy"] == "paged" and r["block_size"] == 16)
-    text = f"The published run (`benchmarks/paged_memory.py`) has {100 * np.mean(row['share']):.1f} % and {np.mean(row['fit']):.1f} requests for blocks of 16; this page {100 * np.mean(used['paged', 16]):.1f} % and {paged16:.1f}."
+    text = (
+        f"The published run (`benchmarks/paged_memory.py`) has {100 * np.mean(row['share']):.1f} % and "
+        f"{np.mean(row['fit']):.1f} requests for blocks of 16; this page {share_of[4]:.1f} % and {paged16:.1f}."
+    )
 except FileNotFoundError:
-    text = "No published run of `benchmarks/paged_memory.py` is at hand; nothing here is timed, so it would show the same."
+    text = "No published run of `benchmarks/paged_memory.py` is at hand; nothing here is timed, so it would say the same."
 markdown(text)
 
 # %% [markdown]
-# The curve falls slowly: half a block per request is little against hundreds of tokens. Halving the waste of 16 gains
-# nobody anything. So small blocks are not worth much, and we have yet to see what they cost.
+# The curve falls slowly: half a block per request is little against hundreds of tokens. Blocks of 8
+# instead of 16 halve a waste that hardly matters. So small blocks are not worth much, and we have yet to see what they
+# cost.
 #
 # ### The number that everybody quotes
 #
-# "Existing systems waste 60 to 80 % of the cache memory": the sentence is from
-# [vLLM's announcement](https://blog.vllm.ai/2023/06/20/vllm.html). It goes back to figure 2 of the
-# [paper](https://arxiv.org/abs/2309.06180), where between 20.4 and 38.2 % of the memory held tokens.
+# That servers used to waste 60 to 80 % of their cache memory stands in
+# [vLLM's announcement](https://blog.vllm.ai/2023/06/20/vllm.html) and, since then, everywhere. It goes back to figure 2 of
+# the [paper](https://arxiv.org/abs/2309.06180), where between 20.4 and 38.2 % of the memory held tokens.
 
 # %% tags=["hide-input", "nbval-check-output"]
 ends = [cost.wasted_share(share, 1) for share in (0.382, 0.204)]
-oracle = [float((o * (p + (o - 1) / 2)).sum() / (o * (p + o - 1)).sum()) for p, o in ((t.prompt, t.output) for t in traces)]
+oracle = [
+    float((o * (p + (o - 1) / 2)).sum() / (o * (p + o - 1)).sum())
+    for p, o in ((t.prompt, t.output) for t in traces)
+]
 markdown(
     f"That is {ends[0]:.1%} and {ends[1]:.1%} of waste, so the arithmetic agrees. But the two ends are no error bar. The "
     "lower share is a system that reserves the limit; the upper one is *the oracle*, which knows every length, on their "
@@ -313,44 +374,43 @@ class MyPaged(Cache):
 
     def __init__(self, config, rows, num_blocks, size, dtype=torch.float32, device="cpu"):
         shape = 2, config.num_layers, num_blocks, size, config.num_kv_heads, config.head_dim
-        self.k, self.v = torch.zeros(shape, dtype=dtype, device=device)
-        self.size, self.free, self.holders = size, list(range(num_blocks)), [0] * num_blocks
+        self.kv, self.size = torch.zeros(shape, dtype=dtype, device=device), size
+        self.free, self.holders = list(range(num_blocks)), [0] * num_blocks
         self.tables = [[] for _ in range(rows)]
         self.lengths = torch.zeros(rows, dtype=torch.int64, device=device)
 
     def take(self):
         if not self.free:
             raise CacheFull("No block is free.")
-        block = self.free.pop(0)
-        self.holders[block] = 1
-        return block
+        self.holders[self.free[0]] = 1
+        return self.free.pop(0)
 
     def begin(self, pos):
         super().begin(pos)
-        self.ends = torch.maximum(self.lengths, pos.amax(1) + 1)
-        for table, held, end in zip(self.tables, self.lengths.tolist(), self.ends.tolist(), strict=True):
-            if end > held and held % self.size and self.holders[table[-1]] > 1:  # shared, and about to be written
-                self.holders[table[-1]] -= 1
-                table.append(self.take())
-                self.k[:, table[-1]], self.v[:, table[-1]] = self.k[:, table[-2]], self.v[:, table[-2]]
-                del table[-2]
-            table += [self.take() for _ in range(-(-end // self.size) - len(table))]
+        ends = torch.maximum(self.lengths, pos.amax(1) + 1)
+        for blocks, held, end in zip(self.tables, self.lengths.tolist(), ends.tolist(), strict=True):
+            if end > held and held % self.size and self.holders[blocks[-1]] > 1:
+                old, blocks[-1] = blocks[-1], self.take()  # shared, and about to be written: copy
+                self.holders[old] -= 1
+                self.kv[:, :, blocks[-1]] = self.kv[:, :, old]
+            blocks += [self.take() for _ in range(-(-end // self.size) - len(blocks))]
         width = max(map(len, self.tables))
-        self.grid = torch.tensor([t + [0] * (width - len(t)) for t in self.tables], device=pos.device)
+        self.grid = torch.tensor([b + [0] * (width - len(b)) for b in self.tables], device=pos.device)
         self.row, self.column = (pos >= 0).nonzero(as_tuple=True)  # padding is stored nowhere
         p = pos[self.row, self.column]
         self.at = self.grid[self.row, p // self.size], p % self.size
         slots = torch.arange(width * self.size, device=pos.device)
-        self.k_pos = torch.where(slots < self.ends[:, None], slots, -1)
+        self.k_pos = torch.where(slots < ends[:, None], slots, -1)
 
     def update(self, layer, k, v, pos, q=None):
-        for pool, new in ((self.k[layer], k), (self.v[layer], v)):
+        for pool, new in zip(self.kv[:, layer], (k, v), strict=True):
             pool[self.at] = new[self.row, :, self.column]
-        return *(pool[layer][self.grid].flatten(1, 2).transpose(1, 2) for pool in (self.k, self.v)), self.k_pos
+        k, v = (pool[self.grid].flatten(1, 2).transpose(1, 2) for pool in self.kv[:, layer])
+        return k, v, self.k_pos
 
     def select(self, rows):
         self.tables, self.lengths = [list(self.tables[i]) for i in rows], self.lengths[rows]
-        self.holders = [sum(block in t for t in self.tables) for block in range(len(self.holders))]
+        self.holders = [sum(block in b for b in self.tables) for block in range(len(self.holders))]
         self.free = [block for block, count in enumerate(self.holders) if not count]
 
 
@@ -387,17 +447,26 @@ for size in (1, 5, 16):
         errors[size, chunk] = max(relative_error(ours, whole), relative_error(ours, lumens))
         assert list(map(len, mine.tables)) == list(map(len, theirs.tables))
 
+mine.select([0, 0, 1])  # two rows share everything, then each of the three writes another token
+more = torch.tensor([[5], [60], [9]], device=device)
+forked = small(more, None, mine)[:, 0]
+alone = torch.stack(
+    [small(torch.cat([tokens[i], m])[None])[0, -1] for i, m in zip((0, 0, 1), more, strict=True)]
+)
+
 # %% tags=["nbval-check-output"]
 for size in (1, 5, 16):
-    print(f"blocks of {size:2}: equal to no cache and to PagedCache:", all(errors[size, c] < 1e-14 for c in (1, 4, 23)))
-assert max(errors.values()) < 1e-14
+    same = all(errors[size, chunk] < 1e-14 for chunk in (1, 4, 23))
+    print(f"blocks of {size:2}: equal to no cache and to PagedCache: {same}")
+print("three rows after a fork, each with a token of its own:", relative_error(forked, alone) < 1e-14)
+assert max(errors.values()) < 1e-14 and relative_error(forked, alone) < 1e-14
 
 # %% [markdown]
 # The blocks are exact: they change where a number lies, and no number. What they do change is how it is read.
 #
 # ## What our version pays
 #
-# `pool[layer][grid]` is a *copy*. For every layer and every step, the row's blocks are written out once more, in order,
+# `pool[self.grid]` is a *copy*. For every layer and every step, the row's blocks are written out once more, in order,
 # and attention reads the copy. `lumen.PagedCache` does the same with `index_select`. A real kernel for
 # [PagedAttention](../book/glossary.md#term-PagedAttention) does not: it looks the block number up while it reads, and
 # nothing is moved.
@@ -443,7 +512,10 @@ steps = {
 # %% tags=["reveal", "hide-input", "hide-output", "nbval-ignore-output"]
 chip = hardware.measure(progress=False)
 last = steps[4096]
-by_model = [cost.predict_decode(config, chip, 4096, dtype="fp32", cache=kind).seconds for kind in ("static", "dynamic")]
+by_model = [
+    cost.predict_decode(config, chip, 4096, dtype="fp32", cache=kind).seconds
+    for kind in ("static", "dynamic")
+]
 ratios = [p / s for p, s in zip(last["paged"].samples, last["static"].samples, strict=True)]
 slower = last["paged"].median / last["static"].median
 reveal(
@@ -454,8 +526,24 @@ reveal(
 # %% tags=["hide-input", "nbval-ignore-output"]
 kappa = cost.kv_bytes_per_token(config, "fp32")
 table(
-    [[n, f"{1e3 * steps[n]['static'].median:.1f}", f"{1e3 * steps[n]['paged'].median:.1f}", f"{n * kappa / 1e6:.1f}", f"{2 * n * kappa / 1e6:.1f}"] for n in contexts],
-    ["context", "static (ms)", "paged (ms)", "MB of cache that attention reads", "MB moved by the gather, besides"],
+    [
+        [
+            n,
+            f"{1e3 * steps[n]['static'].median:.1f}",
+            f"{1e3 * steps[n]['paged'].median:.1f}",
+            f"{n * kappa / 1e6:.1f}",
+            f"{2 * n * kappa / 1e6:.1f}",
+        ]
+        for n in contexts
+    ],
+    [
+        "context",
+        "static (ms)",
+        "paged (ms)",
+        "MB of cache that attention reads",
+        "MB moved by the gather, besides",
+    ],
+    align="rrrrr",
 )
 gap = (last["paged"].median - last["static"].median) * 1e3
 markdown(
@@ -474,8 +562,8 @@ markdown(
 )
 
 # %% [markdown]
-# So this version buys memory with time. On a CPU with one user that is a bad bargain; it is the bargain's other side,
-# five times as many requests in a batch that shares each read of the weights, that made the design win.
+# So this version buys memory with time. For one user that is a bad bargain. It pays when memory is what keeps the batch
+# small: each step reads the weights once for all, so more requests at once are more tokens per second for the same read.
 #
 # Blocks have a second gift, which contiguous memory cannot give at any price.
 #
@@ -512,6 +600,7 @@ def go_on(cache, hidden):
     return torch.stack(tokens, 1), torch.stack(seen, 1), blocks
 
 
+# %%
 prompt = torch.tensor([ids], device=device)
 with store.rows(1) as cache:
     hidden = model.hidden(prompt, None, cache)[:, -1]
@@ -569,7 +658,7 @@ markdown(
 #
 # Both on one row of 512 tokens, timed from the preemption until the row could go on.
 
-# %% tags=["measure", "nbval-ignore-output"]
+# %%
 LENGTH = 512
 store = BlockStore.for_model(model, num_blocks=LENGTH // 16 + 1, block_size=16)
 cache = store.rows(1)
@@ -594,6 +683,7 @@ def recompute():
     model.hidden(tokens, None, cache)
 
 
+# %% tags=["measure", "nbval-ignore-output"]
 next_logits("never preempted")
 timed = bench.compare({"swap": swap, "recompute": recompute}, repeats=3)
 swap()
@@ -656,10 +746,13 @@ table(
     ["model, bf16", "chip", "swap 1,024 tokens out and in (ms)", "recompute them (ms)", "break-even (GB/s)", "bus at best (GB/s)"],
     align="llrrrr",
 )  # fmt: skip
-markdown("All *predicted*, bounds from data sheets. With Llama-3's few KV heads a token is cheap to move and dear to compute, and swapping wins on every card. Llama-2-7B moves four times the bytes, and on an H100 computing them again is faster than fetching them.")
 assert break_even("llama-2-7b", "H100 SXM") > PCIE["H100 SXM"] > break_even("llama-3-8b", "H100 SXM")
 
 # %% [markdown]
+# All *predicted*, bounds from data sheets. With Llama-3's few KV heads a token is cheap to move and dear to compute, and
+# swapping wins on every card. Llama-2-7B moves four times the bytes, and on an H100 computing them again is faster than
+# fetching them.
+#
 # And yet [vLLM](https://docs.vllm.ai/en/v0.9.1/configuration/optimization.html), since its version 1, preempts by
 # recomputing. One reason is in the word *block*. A block's keys in one layer lie together, those of the next layer lie
 # elsewhere. Copied piece by piece, each transfer pays a fixed price before its first byte. Say 10 µs, an assumption of
@@ -692,9 +785,13 @@ for c, color in (("A100 80GB SXM", palette.blue), ("H100 SXM", palette.orange)):
     rates = [piece("llama-3-8b", s) / (FIXED + piece("llama-3-8b", s) / PCIE[c]) / 1e9 for s in sizes]
     level = break_even("llama-3-8b", c) / 1e9
     fig.add_scatter(x=sizes, y=rates, mode="lines", line_color=color)
-    fig.add_scatter(x=[sizes[0], sizes[-1]], y=[level, level], mode="lines", line={"color": color, "dash": "dot"})
+    fig.add_scatter(
+        x=[sizes[0], sizes[-1]], y=[level, level], mode="lines", line={"color": color, "dash": "dot"}
+    )
     fig.add_scatter(x=[cross[c]], y=[level], mode="markers", marker={"color": color, "size": 10})
-    label_line(fig, sizes[0], level, f"{c.split()[0]}: recomputing is as fast", color, anchor="left", shift=10)
+    label_line(
+        fig, sizes[0], level, f"{c.split()[0]}: recomputing is as fast", color, anchor="left", shift=10
+    )
     label_line(fig, sizes[-1], rates[-1], c.split()[0], color, shift=10 if c.startswith("H") else -14)
 log_axis(fig, "x", sizes)
 log_axis(fig, "y", [0.2, 0.5, 1, 2, 5, 10, 20, 50])
@@ -721,9 +818,12 @@ table(
     ["block size", "empty (%)", "table entries at 2,048 tokens", "KiB per copy-on-write", "KiB read in one go", "pieces when 1,024 tokens are swapped"],
     align="rrrrrr",
 )  # fmt: skip
-markdown("Waste and the price of a copy grow with the block; the table, the pieces and the look-ups shrink. Between 16 and 64 nothing is bad, which is where most engines settle. And only *whole* blocks can be shared between strangers, so the next chapter pulls towards small ones.")
 
 # %% [markdown]
+# Waste and the price of a copy grow with the block; the table, the pieces and the look-ups shrink. Between 16 and 64
+# nothing is bad, which is where most engines settle. And only *whole* blocks can be shared between strangers, so the next
+# chapter pulls towards small ones.
+#
 # ## Who owns a block?
 #
 # A pool of counts and lists invites a kind of bug that no crash reports. A block is given back while it still stands in
@@ -765,11 +865,12 @@ print("after:  counts", audit_by_counts(), "| owners:", audit_by_owners())
 logits = model(torch.tensor([[504]], device=device), None, ours)[0, -1]
 truth = model(torch.cat([one, torch.tensor([[504]], device=device)], 1))[0, -1]
 damage = relative_error(logits, truth)
+said, meant = (tokenizer.decode([int(x.argmax())]) for x in (logits, truth))
 markdown(
     f"The sum is right: the same blocks are in tables, the same number is free. And our request reads a stranger's keys: its "
-    f"next logits are off by {damage:.0%}, and the most likely token is {tokenizer.decode([int(logits.argmax())])!r} instead of "
-    f"{tokenizer.decode([int(truth.argmax())])!r}. In another order of events that would be the stranger's *text* in our "
-    "answer. `BlockPool.audit` asks every table and every cache who holds each block, and compares with the count that the "
+    f"next logits are off by {damage:.0%}"
+    + (f", and the most likely token is {said!r} instead of {meant!r}" if said != meant else "")
+    + ". It goes on in fluent English, about somebody else's prompt. `BlockPool.audit` asks every table and every cache who holds each block, and compares with the count that the "
     "pool has kept. The tests of this course run it after each of ten thousand random steps."
 )
 assert damage > 0.01
@@ -780,7 +881,9 @@ assert damage > 0.01
 # Paging sells one thing, memory that would be empty. Where nothing would be empty, only its price is left.
 
 # %% tags=["measure", "nbval-ignore-output"]
-by_block = bench.compare({f"blocks of {size}": one_step(paged(1024, size)) for size in (1, 16, 128)}, repeats=5)
+by_block = bench.compare(
+    {f"blocks of {size}": one_step(paged(1024, size)) for size in (1, 16, 128)}, repeats=5
+)
 long_ones = Trace(np.full(64, LIMIT - 128), np.full(64, 128), LIMIT)  # everybody fills the limit
 packed = {p: concurrent(long_ones, p, positions) for p in ("max", "paged")}
 
@@ -821,7 +924,9 @@ lumen.explore.PagedStepper()
 # prompt and answer: an oracle, since it is told `max_new_tokens`.
 
 # %% tags=["nbval-ignore-output"]
-lab = lumen.explore.generate_lab(model, tokenizer, prompt="Explain virtual memory to a gardener.", max_new_tokens=48)
+lab = lumen.explore.generate_lab(
+    model, tokenizer, prompt="Explain virtual memory to a gardener.", max_new_tokens=48
+)
 
 # %% [markdown]
 # ## In production
@@ -843,8 +948,8 @@ markdown(
     f"- **Where it was:** at one moment of a full pool {held / positions:.0%} held tokens, {to_come / positions:.0%} was reserved for "
     f"tokens to come, {never / positions:.0%} would never be used (internal). With exact lengths {empty:.0%} of the pool was free and too "
     "cut up to be used (external).\n"
-    f"- **Requests that fit ≈ positions / (mean length + half a block):** {expected:.0f} predicted, {paged16:.0f} counted, {slots} when the "
-    f"limit is reserved. Blocks of 16 leave {100 - share_of[4]:.1f} % empty.\n"
+    f"- **Requests that fit ≈ positions / (mean length + half a block):** {expected:.0f} predicted, {paged16:.0f} counted, {busy:.0f} in "
+    f"a server that sees long answers more often, {slots} when the limit is reserved. Blocks of 16 leave {100 - share_of[4]:.1f} % empty.\n"
     f"- **A table of blocks is exact**, and shareable: four samples took {shared[2][-1]} blocks instead of {apart[2][-1]}, with "
     f"{shared[2][1] - shared[2][0]} copies on write.\n"
     f"- **Gathering is the price of our version:** {slower:.2f}× per step at 4,096 tokens. A kernel that reads through the table does not copy.\n"
@@ -854,8 +959,9 @@ markdown(
 )
 callout(
     "takeaway",
-    f"**Takeaway.** Do not reserve what may never come. In blocks of 16, memory for {slots} requests holds {paged16:.0f}, because "
-    f"the only waste left is half a block each: {100 - share_of[4]:.1f} % instead of {100 - 100 * np.mean(used['max', 16]):.0f} %.",
+    f"**Takeaway.** Do not reserve what may never come. In blocks of 16, memory for {slots} requests holds {busy:.0f} to "
+    f"{paged16:.0f}, because the only waste left is half a block each: {100 - share_of[4]:.1f} % instead of "
+    f"{100 - 100 * np.mean(used['max', 16]):.0f} %.",
 )
 
 # %% [markdown]

@@ -1,0 +1,600 @@
+"""Exercises of chapter 05: blocks counted by hand, a block table, two faults of real pools, one claim, one pool."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+
+from lumen import cost
+from lumen.cache.errors import CacheFull
+from lumen.cost.trace import lognormal_trace
+from lumen.grading import (
+    EXACT,
+    Case,
+    Cases,
+    Constraint,
+    Decision,
+    ExerciseSet,
+    Number,
+    Probe,
+    Slip,
+    Statements,
+)
+from lumen.grading.run import value_of
+from lumen.hardware import CHIPS
+from lumen.models.config import CONFIGS
+
+exercises = ExerciseSet("05", "The paged cache", then="chapter 06, the prefix cache")
+
+# predict ------------------------------------------------------------------------------------------
+
+COUNTS = {
+    "one row": Number(
+        9,
+        unit="blocks",
+        slips=[
+            Slip(8, "Eight blocks hold 128 tokens. The last two need a ninth."),
+            Slip(8.125, "Nobody can take an eighth of a block."),
+        ],
+    ),
+    "separate": Number(
+        36,
+        unit="blocks",
+        slips=[Slip(33, "Each of the four rounds up for itself: 4 · 9, not 520 / 16.")],
+    ),
+    "shared": Number(
+        18,
+        unit="blocks",
+        slips=[
+            Slip(
+                36,
+                "That is without sharing. The full blocks of the prompt stand in four tables, and exist once.",
+            ),
+            Slip(19, "You kept the half-full block that three rows copied. The fourth row goes on in it."),
+            Slip(
+                15,
+                "The last block of the prompt is not full, so it cannot stay shared: each row has its own.",
+            ),
+        ],
+    ),
+    "copies": Number(
+        3,
+        unit="blocks",
+        slips=[
+            Slip(
+                4, "When the fourth row writes, the other three have left. It is alone and writes in place."
+            ),
+            Slip(28, "Full blocks are never written again, so they are never copied."),
+            Slip(0, "All four write their first token into the same place of the same block."),
+        ],
+    ),
+    "empty": Number(
+        56,
+        unit="positions",
+        slips=[
+            Slip(14, "That is one sample. Four of them have a last block of their own."),
+            Slip(-232, "A token in a shared block is stored once, not four times."),
+        ],
+    ),
+}
+
+
+@exercises.checks(
+    "four-samples",
+    title="Four samples, counted",
+    kind="predict",
+    difficulty=2,
+    importance=4,
+    minutes=10,
+    points=2,
+    shows="Sharing is worth the prompt's full blocks, and copy-on-write costs one block less than there are rows.",
+)
+def _four_samples(answer: Any, probe: Probe) -> None:
+    got = value_of(answer, probe.steps)
+    with probe.case("the answer"):
+        keys = ", ".join(COUNTS)
+        probe.that(
+            isinstance(got, dict) and set(got) == set(COUNTS), gave=got, wanted=f"a dict with the keys {keys}"
+        )
+    for name, number in COUNTS.items():
+        with probe.case(name):
+            number(got[name], probe)
+
+
+# build --------------------------------------------------------------------------------------------
+
+
+class _Bench:
+    """The reader's tables over a memory of ours: every row must read its own tokens after every step."""
+
+    def __init__(self, probe: Probe, answer: Any, blocks: int, size: int):
+        self.probe, self.blocks, self.size = probe, blocks, size
+        self.books = probe.call(answer, blocks, size)
+        self.memory: list[list[Any]] = [[None] * size for _ in range(blocks)]
+        self.rows: dict[Any, list[str]] = {}
+        self.made = 0
+
+    def _token(self) -> str:
+        self.made += 1
+        return f"t{self.made}"
+
+    @property
+    def num_free(self) -> int:
+        return int(self.probe.call(getattr, self.books, "num_free"))
+
+    def _tables(self) -> dict[Any, list[int]]:
+        tables: dict[Any, list[int]] = self.probe.call(getattr, self.books, "tables")
+        self.probe.equal(sorted(map(str, tables)), sorted(map(str, self.rows)), what="rows in tables")
+        return tables
+
+    def new(self, length: int) -> Any:
+        row = self.probe.call(self.books.new, length)
+        self.probe.that(
+            row not in self.rows, gave=f"the name {row!r} twice", wanted="a name of its own for each row"
+        )
+        self.rows[row] = [self._token() for _ in range(length)]
+        table = self._tables()[row]
+        for place, token in enumerate(self.rows[row]):
+            if place // self.size < len(table):
+                self.memory[table[place // self.size]][place % self.size] = token
+        self.look()
+        return row
+
+    def append(self, row: Any) -> Any:
+        before = list(self.books.tables[row])
+        others = {block for name, table in self.books.tables.items() if name != row for block in table}
+        block, place, copied = self.probe.call(self.books.append, row)
+        length = len(self.rows[row])
+        if copied is not None:
+            self.probe.that(
+                length % self.size > 0 and before[-1] in others,
+                gave=f"a copy of block {copied}",
+                wanted="no copy",
+                slip="Nobody else reads that block any more (or it is full): write in place.",
+            )
+            self.memory[block] = list(self.memory[copied])
+        else:
+            self.probe.that(
+                block not in others,
+                gave=f"a write into block {block}, which another row reads",
+                wanted="a copy first",
+                slip="Two holders and one of them writes: take a block, copy, and leave the old one to the others.",
+            )
+        self.memory[block][place] = token = self._token()
+        self.rows[row].append(token)
+        self.look()
+        return copied
+
+    def fork(self, row: Any) -> Any:
+        free = self.num_free
+        child = self.probe.call(self.books.fork, row)
+        self.rows[child] = list(self.rows[row])
+        self.probe.at_most(
+            "blocks taken by a fork",
+            free - self.num_free,
+            0,
+            "A fork copies a list of numbers. Blocks are copied when someone writes.",
+        )
+        self.look()
+        return child
+
+    def free(self, row: Any) -> None:
+        self.probe.call(self.books.free, row)
+        del self.rows[row]
+        self.look()
+
+    def look(self) -> None:
+        """Every row reads its tokens, no row has a block too many, and what nobody holds is free."""
+        tables = self._tables()
+        for row, tokens in self.rows.items():
+            table = tables[row]
+            self.probe.equal(
+                len(table),
+                -(-len(tokens) // self.size),
+                EXACT,
+                what=f"blocks of a row with {len(tokens)} tokens in blocks of {self.size}",
+                slip="Round up, and take a block only when a position in it is written.",
+            )
+            read = [self.memory[table[p // self.size]][p % self.size] for p in range(len(tokens))]
+            self.probe.that(
+                read == tokens,
+                gave="a row that reads another row's tokens",
+                wanted="its own",
+                slip="Was a block handed out while it stood in a table?",
+            )
+        held = {block for table in tables.values() for block in table}
+        self.probe.that(
+            self.num_free == self.blocks - len(held),
+            gave=f"{self.num_free} free blocks with {len(held)} of {self.blocks} in tables",
+            wanted=f"{self.blocks - len(held)} free",
+            slip="A block is free when its last holder lets go, not earlier and not never.",
+        )
+
+    def refuses(self, act: Any, *args: Any) -> None:
+        before = {row: list(table) for row, table in self.books.tables.items()}, self.num_free
+        self.probe.refuses(CacheFull, act, *args, slip="There is no free block left.")
+        after = {row: list(table) for row, table in self.books.tables.items()}, self.num_free
+        self.probe.that(
+            before == after,
+            gave="tables or free blocks that changed",
+            wanted="everything as before the refusal",
+            slip="Count the blocks that are needed before you take the first.",
+        )
+
+
+@exercises.checks(
+    "block-tables",
+    title="A block table with copy-on-write",
+    kind="build",
+    difficulty=4,
+    importance=5,
+    minutes=30,
+    points=5,
+    shows="Paging is bookkeeping: two lists and one count of holders per block.",
+    forbidden=("lumen.cache.BlockPool", "lumen.cache.BlockStore", "lumen.cache.PagedCache"),
+    allow=("lumen.cache.errors.CacheFull",),
+    steps=200_000,
+)
+def _block_tables(answer: Any, probe: Probe) -> None:
+    with probe.case("one row of 6 tokens in blocks of 4, three more"):
+        bench = _Bench(probe, answer, 6, 4)
+        row = bench.new(6)
+        for _ in range(3):
+            bench.append(row)
+    with probe.case("a prompt that fills its block, one more token"):
+        bench = _Bench(probe, answer, 6, 4)
+        bench.append(bench.new(4))
+    with probe.case("blocks of 1"):
+        bench = _Bench(probe, answer, 9, 1)
+        row = bench.new(3)
+        child = bench.fork(row)
+        bench.append(row)
+        bench.append(child)
+        bench.free(row)
+    with probe.case("a fork of a half-full block, the parent writes, then the child"):
+        bench = _Bench(probe, answer, 6, 4)
+        row = bench.new(6)
+        child = bench.fork(row)
+        bench.append(row)
+        bench.append(child)
+    with probe.case("a fork, the parent ends, the child goes on"):
+        bench = _Bench(probe, answer, 6, 4)
+        row = bench.new(6)
+        child = bench.fork(row)
+        bench.free(row)
+        bench.append(child)
+    with probe.case("three rows share, one ends, a stranger arrives"):
+        bench = _Bench(probe, answer, 8, 4)
+        row = bench.new(7)
+        bench.fork(row)
+        third = bench.fork(row)
+        bench.free(third)
+        bench.new(9)
+        bench.append(row)
+    with probe.case("a prompt that does not fit"):
+        bench = _Bench(probe, answer, 4, 4)
+        bench.new(5)
+        bench.refuses(bench.books.new, 9)
+    with probe.case("no block left for a new one, and none for a copy"):
+        bench = _Bench(probe, answer, 2, 4)
+        row = bench.new(8)
+        bench.refuses(bench.books.append, row)
+        bench = _Bench(probe, answer, 2, 4)
+        row = bench.new(6)
+        bench.fork(row)
+        bench.refuses(bench.books.append, row)
+    for size in (3, 16):
+        with probe.case(f"400 random steps in blocks of {size}"):
+            _random_run(_Bench(probe, answer, 40, size), random.Random(size))
+
+
+def _random_run(bench: _Bench, dice: random.Random) -> None:
+    for _ in range(400):
+        rows = list(bench.rows)
+        act = dice.choice(["new", "append", "append", "append", "fork", "free"])
+        spare = bench.num_free
+        if act == "new" and spare > 4:
+            bench.new(dice.randint(1, 3 * bench.size))
+        elif rows and act == "append" and spare:
+            bench.append(dice.choice(rows))
+        elif rows and act == "fork" and len(rows) < 8:
+            bench.fork(dice.choice(rows))
+        elif rows and act == "free":
+            bench.free(dice.choice(rows))
+
+
+# debug --------------------------------------------------------------------------------------------
+
+
+def broken_shorten(tables, holders, free, row, length, size):  # type: ignore[no-untyped-def]
+    """Forget all positions of `row` from `length` on. Returns new tables, holders and free blocks."""
+    tables = {name: list(table) for name, table in tables.items()}
+    holders, free = list(holders), set(free)
+    keep = length // size
+    for block in tables[row][keep:]:
+        holders[block] -= 1
+        free.add(block)
+    return tables, holders, free
+
+
+def _shorten(tables, holders, free, row, length, size, up=True, cut=True, last=True):  # type: ignore[no-untyped-def]
+    """The reference, with its three decisions as switches."""
+    tables = {name: list(table) for name, table in tables.items()}
+    holders, free = list(holders), set(free)
+    keep = -(-length // size) if up else length // size
+    for block in tables[row][keep:]:
+        holders[block] -= 1
+        if not holders[block] or not last:
+            free.add(block)
+    if cut:
+        del tables[row][keep:]
+    return tables, holders, free
+
+
+def _bent(**switches: bool) -> Any:
+    return lambda *args: _shorten(*args, **switches)
+
+
+STORE: tuple[Any, ...] = ({"a": [3, 0, 5], "b": [3, 0, 2], "c": [4]}, [2, 0, 1, 2, 1, 1, 0], {1, 6})
+
+exercises.add(
+    "freed-block",
+    title="The block that was freed and stayed",
+    kind="debug",
+    difficulty=3,
+    importance=5,
+    minutes=15,
+    points=3,
+    shows="Giving a block back has three parts, and two of them can be forgotten without any error.",
+    check=Cases(
+        reference=_shorten,
+        cases=lambda: [
+            Case("a cut inside a block that another row reads, too", (*STORE, "a", 5, 4)),
+            Case("a row alone, cut at the edge of a block", ({"a": [2, 0, 1]}, [1, 1, 1, 0], {3}, "a", 8, 4)),
+            Case("a row alone, cut inside a block", ({"a": [2, 0, 1]}, [1, 1, 1, 0], {3}, "a", 5, 4)),
+            Case("a shared block beyond the cut", (*STORE, "a", 4, 4)),
+            Case("forget everything", (*STORE, "b", 0, 4)),
+            Case("forget nothing", (*STORE, "a", 11, 4)),
+            Case("blocks of 1", ({"a": [0, 1, 2], "b": [0]}, [2, 1, 1], set(), "a", 1, 1)),
+        ],
+        slips=[
+            Slip(
+                _bent(cut=False),
+                "The blocks are free, and the table still lists them: the next owner will share them.",
+            ),
+            Slip(_bent(last=False), "Another table still holds that block. It is free when its count is 0."),
+            Slip(
+                _bent(up=False), "The block that `length` cuts in two still holds tokens below it. Round up."
+            ),
+        ],
+        tolerance=EXACT,
+        broken=broken_shorten,
+    ),
+)
+
+
+def broken_prepare(tables, holders, free, lengths, size):  # type: ignore[no-untyped-def]
+    """Room for one more token in each row of `lengths`. Returns new tables, holders, free, and copies (from, to)."""
+    tables = {name: list(table) for name, table in tables.items()}
+    shared = [count > 1 for count in holders]
+    holders, free, copies = list(holders), list(free), []
+    for row, length in lengths.items():
+        table = tables[row]
+        if length % size == 0:
+            table.append(free.pop())
+            holders[table[-1]] = 1
+        elif shared[table[-1]]:
+            old, table[-1] = table[-1], free.pop()
+            holders[old] -= 1
+            holders[table[-1]] = 1
+            copies.append((old, table[-1]))
+    return tables, holders, free, copies
+
+
+def _prepare(tables, holders, free, lengths, size, mode=""):  # type: ignore[no-untyped-def]
+    """The reference; `mode` bends it into the usual half-mended forms."""
+    tables = {name: list(table) for name, table in tables.items()}
+    before, holders, free, copies = list(holders), list(holders), list(free), []
+    for row, length in lengths.items():
+        table = tables[row]
+        if length % size == 0:
+            table.append(free.pop())
+            holders[table[-1]] = 1
+            continue
+        old = table[-1]
+        shared = holders[old] > 1
+        if mode == "frees":
+            shared = before[old] > 1
+        if mode == "last in the list":
+            writers = [name for name in lengths if tables[name][-1] == old]
+            shared = before[old] > 1 and len(writers) > 1
+        if mode == "never":
+            shared = False
+        if shared:
+            table[-1] = free.pop()
+            holders[old] -= 1
+            holders[table[-1]] = 1
+            copies.append((old, table[-1]))
+            if holders[old] == 0:
+                free.append(old)
+    return tables, holders, free, copies
+
+
+def _mode(mode: str) -> Any:
+    return lambda *args: _prepare(*args, mode=mode)
+
+
+exercises.add(
+    "last-writer",
+    title="Copy-on-write forgets the last writer",
+    kind="debug",
+    difficulty=3,
+    importance=4,
+    minutes=15,
+    points=3,
+    shows="Whether a block is shared changes while the writers are served, and a row that rests is a reader, too.",
+    check=Cases(
+        reference=_prepare,
+        cases=lambda: [
+            Case("one row alone in a half-full block", ({"a": [0]}, [1, 0], [1], {"a": 3}, 4)),
+            Case(
+                "two rows share a half-full block, both write",
+                ({"a": [0], "b": [0]}, [2, 0, 0], [2, 1], {"a": 2, "b": 2}, 4),
+                slip="The second writer copies although nobody else is left, and the original is held by no one and "
+                "free for no one.",
+            ),
+            Case(
+                "three share, two write, one rests",
+                ({"a": [3, 0], "b": [3, 0], "c": [3, 0]}, [3, 0, 0, 3, 0], [4, 2, 1], {"a": 5, "b": 5}, 4),
+            ),
+            Case(
+                "three share, all write, and a stranger starts a block",
+                (
+                    {"a": [0, 2], "b": [0, 2], "c": [0, 2], "d": [1]},
+                    [3, 1, 3, 0, 0, 0, 0],
+                    [6, 5, 4, 3],
+                    {"c": 7, "a": 7, "d": 4, "b": 7},
+                    4,
+                ),
+            ),
+            Case(
+                "a shared block that is full", ({"a": [0], "b": [0]}, [2, 0, 0], [2, 1], {"a": 4, "b": 4}, 4)
+            ),
+            Case("blocks of 1", ({"a": [0], "b": [0]}, [2, 0, 0], [2, 1], {"b": 1}, 1)),
+        ],
+        slips=[
+            Slip(
+                _mode("frees"),
+                "Nothing leaks any more, but the last writer still copies a block that was its own.",
+            ),
+            Slip(
+                _mode("last in the list"),
+                "The last of those who write is not the last who reads: a row that rests holds the block, too.",
+            ),
+            Slip(_mode("never"), "Two rows now write into one block, and each reads what the other wrote."),
+        ],
+        tolerance=EXACT,
+        broken=broken_prepare,
+    ),
+)
+
+# literature ---------------------------------------------------------------------------------------
+
+
+def _empty_share(longest: int, size: int) -> float:
+    """Percent of taken positions that are empty, over sequences of 1 to `longest` tokens, equally often."""
+    lengths = np.arange(1, longest + 1)
+    taken = -(-lengths // size) * size
+    return float(100 * cost.wasted_share(lengths.sum(), taken.sum()))
+
+
+exercises.add(
+    "under-four-percent",
+    title="“Less than 4 % is wasted”",
+    kind="literature",
+    difficulty=3,
+    importance=4,
+    minutes=12,
+    points=2,
+    shows="A share of waste says as much about the lengths as about the allocator.",
+    check=Statements(
+        false="c",
+        why={
+            "a": "1 − 0.382 and 1 − 0.204 are 61.8 % and 79.6 %: the two ways of saying it agree.",
+            "b": "With exact lengths nothing is left over at the end: what is missing was reserved too early or lies "
+            "in the holes between the pieces.",
+            "c": "Half a block of 16 is little beside hundreds of tokens and much beside sixteen: the share depends on "
+            "the lengths.",
+            "d": "A hole is useless when it is smaller than what is wanted. With one size there is no such hole.",
+        },
+        number=Number(
+            lambda: _empty_share(32, 16),
+            unit="%",
+            tolerance=0.005,
+            slips=[
+                Slip(100 * 7.5 / 16.5, "That is empty positions per token. Divide by the positions taken."),
+                Slip(100 * 7.5 / 32, "Not every sequence takes two blocks: half of them fit into one."),
+                Slip(
+                    float(np.mean([100 * (1 - n / (-(-n // 16) * 16)) for n in range(1, 33)])),
+                    "That is the mean of the sequences' shares. A pool sees the share of the sums.",
+                ),
+                Slip(100 * 16.5 / 24, "That is the part that holds tokens."),
+            ],
+        ),
+    ),
+)
+
+# decide -------------------------------------------------------------------------------------------
+
+LLAMA, PIECE_S, GIB = CONFIGS["llama-3-8b"], 10e-6, 2**30
+PCIE = {"L4": 32e9, "A100 80GB SXM": 32e9, "H100 SXM": 64e9}  # B/s, one direction
+
+
+def in_flight(count: int = 100, seed: int = 2) -> list[int]:
+    """Tokens that each of `count` requests holds at one moment: log-normal lengths, each somewhere on its way."""
+    trace = lognormal_trace(count, seed=seed)
+    part = np.random.default_rng(seed).random(count)
+    return [int(n) for n in trace.prompt + np.floor(part * trace.output)]
+
+
+def _memory(choice: dict[str, Any]) -> float:
+    """Share of the card that weights and pool take, in percent."""
+    held = cost.weight_storage(LLAMA, "bf16") + choice["pool"] * GIB
+    return 100 * held / CHIPS[choice["chip"]].memory
+
+
+def _short(choice: dict[str, Any]) -> float:
+    """Blocks that are missing for all requests in flight."""
+    size = choice["block"]
+    blocks = int(choice["pool"] * GIB // (size * cost.kv_bytes_per_token(LLAMA, "bf16")))
+    return max(0, sum(-(-length // size) for length in in_flight()) - blocks)
+
+
+def _return_ms(choice: dict[str, Any]) -> float:
+    """Time to bring 1,024 swapped tokens back, piece by piece: keys or values of one block in one layer."""
+    pieces = 2 * LLAMA.num_layers * -(-1024 // choice["block"])
+    moved = pieces * choice["block"] * LLAMA.num_kv_heads * LLAMA.head_dim * 2
+    return 1e3 * (pieces * PIECE_S + moved / PCIE[choice["chip"]])
+
+
+exercises.add(
+    "size-the-pool",
+    title="Size the pool",
+    kind="decide",
+    difficulty=3,
+    importance=5,
+    minutes=15,
+    points=3,
+    shows="Waste asks for small blocks, moving for large ones, and on a small card there is little between them.",
+    check=Decision(
+        choices={"chip": list(PCIE), "block": [1, 4, 16, 32, 64, 128, 256], "pool": range(1, 65)},
+        constraints=[
+            Constraint(
+                "memory",
+                _memory,
+                at_most=90,
+                unit="%",
+                slip="Weights and pool must fit into 90 % of the card. Mind GiB of pool against GB of card.",
+            ),
+            Constraint(
+                "blocks missing",
+                _short,
+                at_most=0,
+                slip="Add up the blocks of all hundred requests, each rounded up; the pool has too few.",
+            ),
+            Constraint(
+                "return of a preempted request",
+                _return_ms,
+                at_most=16,
+                unit="ms",
+                slip="Every piece pays 10 µs before its first byte, two per block and layer: take larger blocks.",
+            ),
+        ],
+        cost=lambda choice: float(CHIPS[choice["chip"]].price_per_hour or 0),
+        unit="$ per hour",
+        within=0.02,
+        dearer="It works, but a cheaper card does, too, with the right block size.",
+    ),
+)
