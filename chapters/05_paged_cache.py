@@ -577,10 +577,10 @@ markdown(
 # must copy it first: [copy-on-write](../book/glossary.md#term-copy-on-write).
 
 # %%
-text = """A lighthouse keeper finds a bottle with a letter in it. The paper is dry, the ink has hardly faded, and the date
+story = """A lighthouse keeper finds a bottle with a letter in it. The paper is dry, the ink has hardly faded, and the date
 on the letter is next Tuesday. She reads it twice, puts the kettle on, and looks out at the water for a long time.
 The letter begins with"""
-ids = tokenizer.encode(" ".join(text.split()))
+ids = tokenizer.encode(" ".join(story.split()))
 NEW, four = 24, [SamplingParams(temperature=0.8, seed=seed) for seed in range(4)]
 store = BlockStore.for_model(model, num_blocks=48, block_size=16)
 
@@ -650,8 +650,8 @@ markdown(
 # ## When the pool runs dry
 #
 # Reserving had one virtue: a request that was let in could always finish. On demand there is no such promise. Every
-# running request wants a block now and then, and one day there is none. Someone must give up all of theirs:
-# *preemption*. Its tokens are known, so nothing is lost but work, and there are two ways to get it back.
+# running request wants a block now and then, and one day there is none. Someone must give theirs up, all of
+# them, for a step reads every block of its row: *preemption*. Its tokens are known, so nothing is lost but work, and there are two ways to get it back.
 #
 # - **Recompute**: give the blocks back, and later run prompt and answer so far through the model as if they were a prompt.
 # - **Swap**: copy the blocks to the host's memory, and later copy them into whatever blocks are free then.
@@ -920,13 +920,10 @@ table(
 lumen.explore.PagedStepper()
 
 # %% [markdown]
-# The live lab streams an answer of the real model, with the clock beside it. Its cache is a static one, reserved for
-# prompt and answer: an oracle, since it is told `max_new_tokens`.
+# The live lab draws several answers to your own prompt over shared blocks, and counts.
 
 # %% tags=["nbval-ignore-output"]
-lab = lumen.explore.generate_lab(
-    model, tokenizer, prompt="Explain virtual memory to a gardener.", max_new_tokens=48
-)
+lab = lumen.explore.samples_lab(model, tokenizer, prompt=" ".join(story.split()))
 
 # %% [markdown]
 # ## In production

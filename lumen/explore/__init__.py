@@ -29,6 +29,7 @@ _HOME = {
     "predicted_vs_measured": "overlay",
     "generate_lab": "live",
     "cache_reads_lab": "live",
+    "samples_lab": "samples",
 }
 _MODULES = {
     "cache_size",
@@ -39,6 +40,7 @@ _MODULES = {
     "quiz",
     "radix",
     "roofline",
+    "samples",
     "show",
     "theme",
     "widget",
