@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 
 import pytest
 
@@ -265,6 +266,34 @@ def test_a_follow_up_is_neither_kept_nor_answered(minilm):
     kept.put("How long does it take to boil an egg?", "Ten minutes.")
     look = kept.look("How long does it take?")
     assert look.hit is None and look.rule in ("context", "threshold")
+
+
+def test_the_encoders_tokenizer_is_never_used_by_two_threads_at_once():
+    class Fussy:
+        """Notices a second caller while the first is inside, as tokenizers that say "Already borrowed" do."""
+
+        def __init__(self):
+            self.inside, self.overlapped = 0, False
+
+        def encode(self, texts, **_):
+            self.inside += 1
+            time.sleep(0.002)
+            self.overlapped |= self.inside > 1
+            self.inside -= 1
+            return [[1.0, 0.0]] * len(texts)
+
+        def tokenizer(self, text, **_):
+            return {"input_ids": self.encode(["x"])}
+
+    encoder = object.__new__(MiniLM)
+    encoder._model, encoder._lock, encoder._limit = Fussy(), threading.Lock(), 256
+    jobs = [lambda: encoder.encode(["a"]), lambda: encoder.reads_whole("a")]
+    threads = [threading.Thread(target=job) for job in jobs * 10]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not encoder._model.overlapped
 
 
 def test_the_encoder_survives_two_threads_and_tells_texts_that_are_too_long(minilm):

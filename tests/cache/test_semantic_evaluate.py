@@ -63,9 +63,8 @@ def test_the_choice_is_the_best_there_is():
 
 
 def test_scores_are_the_cosines_of_the_pairs_and_carry_the_rule():
-    pairs = load_pairs("tune")[:20] + [
-        Pair("opposite", "Can I park here today?", "Can I not park here today?", "tune")
-    ]
+    negated = Pair("opposite", "Can I park here today?", "Can I not park here today?", "tune")
+    pairs = [*load_pairs("tune")[:20], negated]
     items = score(pairs, BagOfWords())
     assert [item.pair for item in items] == pairs
     assert items[-1].rule == "negation" and 0.5 < items[-1].score < 1

@@ -150,6 +150,16 @@ def test_clearing_takes_the_bytes_of_the_dead_too(tmp_path):
         assert b"old secret" not in path.read_bytes() and b"kept" in path.read_bytes()
 
 
+def test_what_was_evicted_stays_away_after_a_restart_with_more_room(tmp_path):
+    with ExactCache(path=tmp_path / "c", capacity=2) as cache:
+        cache.put("a", "a")
+        cache.put("b", "b")
+        cache.get("a")
+        cache.put("c", "c")  # b has to go, though a was written before it
+    with ExactCache(path=tmp_path / "c", capacity=9) as cache:
+        assert [cache.get(name) is not None for name in "abc"] == [True, False, True]
+
+
 def test_a_smaller_capacity_on_opening_keeps_the_newest(tmp_path):
     with ExactCache(path=tmp_path / "c") as cache:
         for name in "abcde":

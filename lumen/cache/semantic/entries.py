@@ -116,8 +116,7 @@ class Entries:
         """Store it, in place of an older one with the same key. Returns the entries that had to go."""
         too_old = self.sweep()
         excess = len(self._held) + (entry.key not in self._held) - self.capacity
-        oldest = (old for old in self._held.values() if old.key != entry.key)
-        evicted = list(itertools.islice(oldest, max(0, excess)))
+        evicted = list(itertools.islice(self._held.values(), max(0, excess)))
         if self._log is not None:
             self._log.append(entry.payload([old.key for old in evicted]))
             self._written += 1
