@@ -15,6 +15,7 @@ _HOME = {
     "CacheSize": "cache_size",
     "PagedStepper": "paged",
     "RadixTree": "radix",
+    "Threshold": "threshold",
     "prompt_order_lab": "prompt_order",
     "Quiz": "quiz",
     "JSWidget": "widget",
@@ -30,6 +31,7 @@ _HOME = {
     "generate_lab": "live",
     "cache_reads_lab": "live",
     "samples_lab": "samples",
+    "semantic_lab": "semantic",
 }
 _MODULES = {
     "cache_size",
@@ -41,8 +43,10 @@ _MODULES = {
     "radix",
     "roofline",
     "samples",
+    "semantic",
     "show",
     "theme",
+    "threshold",
     "widget",
 }
 

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from lumen.explore import CacheSize, KVStepper, PagedStepper, Quiz, RadixTree, Roofline, paged
+from lumen.cache.semantic.evaluate import Scored
+from lumen.cache.semantic.pairs import Pair
+from lumen.explore import CacheSize, KVStepper, PagedStepper, Quiz, RadixTree, Roofline, Threshold, paged
 from lumen.explore.roofline import chip_numbers, model_numbers
 from lumen.hardware import CHIPS
 from lumen.models.config import CONFIGS
@@ -79,6 +81,16 @@ def test_radix_tree_replays_what_the_cache_does(wide, modules):
         wide, modules, "radix_tree.js", "withClock", [[cases[0]["requests"], c["clock"]] for c in cases]
     )
     assert clocked == [c["requests"] for c in cases]
+
+
+def test_threshold_counts_what_evaluate_counts(wide, modules):
+    cases = golden("threshold")
+    arguments = [[c["pairs"], c["threshold"], c["checked"]] for c in cases]
+    for got, case in zip(run(wide, modules, "threshold.js", "count", arguments), cases, strict=True):
+        wanted = dict(case["expected"])
+        kinds = {kind: hits for kind, hits in wanted.pop("byKind").items() if hits}
+        assert {kind: hits for kind, hits in got["byKind"].items() if hits} == kinds
+        assert {key: got[key] for key in wanted} == pytest.approx(wanted, rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -306,3 +318,28 @@ def test_the_theme_of_the_page_is_followed(attribute, show):
     assert w.get_attribute("data-dark") is None
     w.page.evaluate(attribute)
     w.page.wait_for_function("document.querySelector('.lumen-widget').hasAttribute('data-dark')")
+
+
+def scored(*rows):
+    return [Scored(Pair(kind, "a", "b", "report"), cosine, rule) for kind, cosine, rule in rows]
+
+
+def test_threshold_moves_with_the_keyboard(show):
+    rows = (
+        ("paraphrase", 0.87, ""),
+        ("paraphrase", 0.7, ""),
+        ("opposite", 0.92, "negation"),
+        ("unrelated", 0.01, ""),
+    )
+    w = show(Threshold(scored(*rows), threshold=0.8))
+    assert stat(w, "right hits") == "1" and stat(w, "wrong hits") == "1" and stat(w, "precision") == "50.0 %"
+    cut = w.get_by_label("Threshold (cosine)")
+    cut.focus()
+    cut.press("End")
+    assert cut.get_attribute("aria-valuetext") == "1.00" and stat(w, "precision") == "no hits"
+    cut.press("Home")
+    assert stat(w, "right hits") == "2" and stat(w, "wrong hits") == "2"
+    w.get_by_role("radio", name="on", exact=True).check(force=True)
+    assert stat(w, "wrong hits") == "1"
+    assert "1 of 1 unrelated" in w.locator(".verdict").inner_text()
+    assert "2 right and 1 wrong" in w.locator("svg[role=img]").get_attribute("aria-label")

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from lumen.explore import cache_size, kv_stepper, paged, radix, roofline
+from lumen.explore import cache_size, kv_stepper, paged, radix, roofline, threshold
 from lumen.hardware import CHIPS
 from lumen.models.config import CONFIGS
 
@@ -104,12 +104,26 @@ def radix_cases() -> list[dict[str, Any]]:
     return cases
 
 
+def threshold_cases() -> list[dict[str, Any]]:
+    pairs = [
+        ["paraphrase", 0.87, False], ["paraphrase", 0.8, True], ["paraphrase", 0.62, False],
+        ["opposite", 0.92, True], ["entity", 0.8, False], ["roles", 0.996, True], ["unrelated", -0.03, False],
+    ]  # fmt: skip
+    asked = [(cut, checked) for cut in (0.0, 0.62, 0.8, 0.81, 1.0) for checked in (False, True)]
+    cases = [(pairs, *one) for one in asked] + [(pairs[3:], 0.5, False), (pairs[:1], 0.5, True)]
+    return [
+        {"pairs": p, "threshold": cut, "checked": on, "expected": threshold.count(p, cut, on)}
+        for p, cut, on in cases
+    ]
+
+
 FILES = {
     "roofline": roofline_cases,
     "cache_size": cache_cases,
     "kv_stepper": stepper_cases,
     "paged": paged_cases,
     "radix": radix_cases,
+    "threshold": threshold_cases,
 }
 
 if __name__ == "__main__":

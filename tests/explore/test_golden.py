@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lumen.explore import cache_size, kv_stepper, paged, radix, roofline
+from lumen.explore import cache_size, kv_stepper, paged, radix, roofline, threshold
 from lumen.hardware import CHIPS
 from lumen.models.config import CONFIGS
 
@@ -84,6 +84,20 @@ def test_radix_golden_holds_steps_worked_by_hand():
     assert all(step["run"] >= 1 for case in cases("radix") for step in case["expected"])
     clocked = next(c for c in cases("radix") if c["clock"] == "top")["expected"]
     assert sum(step["held"] for step in clocked) == 0
+
+
+@pytest.mark.parametrize("case", cases("threshold"), ids=lambda c: f"{c['threshold']}-{c['checked']}")
+def test_threshold(case):
+    assert threshold.count(case["pairs"], case["threshold"], case["checked"]) == case["expected"]
+
+
+def test_threshold_counts_worked_by_hand():
+    at = next(c["expected"] for c in cases("threshold") if c["threshold"] == 0.8 and not c["checked"])
+    assert (at["right"], at["wrong"], at["recall"], at["precision"]) == (2, 3, 2 / 3, 2 / 5)
+    at = next(c["expected"] for c in cases("threshold") if c["threshold"] == 0.8 and c["checked"])
+    assert (at["right"], at["wrong"], at["falseHits"]) == (1, 1, 1 / 4)
+    nothing = next(c["expected"] for c in cases("threshold") if c["threshold"] == 1.0)
+    assert nothing["precision"] is None and nothing["recall"] == 0
 
 
 def test_radix_says_when_a_request_cannot_fit():

@@ -6,7 +6,9 @@ import re
 
 import pytest
 
-from lumen.explore import CacheSize, KVStepper, PagedStepper, Quiz, RadixTree, Roofline
+from lumen.cache.semantic.evaluate import Scored
+from lumen.cache.semantic.pairs import Pair
+from lumen.explore import CacheSize, KVStepper, PagedStepper, Quiz, RadixTree, Roofline, Threshold
 from lumen.explore.widget import inline_module
 
 CHOICE = {
@@ -22,7 +24,14 @@ NUMERIC = {
     "right": "yes",
     "wrong": "divide",
 }
-MAKERS = [Roofline, KVStepper, CacheSize, PagedStepper, RadixTree, lambda: Quiz([CHOICE, NUMERIC], id="t")]
+PAIRS = [
+    Scored(Pair("paraphrase", "a", "b", "report"), 0.8712, ""),
+    Scored(Pair("opposite", "c", "d", "report"), 0.9, "negation"),
+]
+MAKERS = [
+    Roofline, KVStepper, CacheSize, PagedStepper, RadixTree, lambda: Threshold(PAIRS),
+    lambda: Quiz([CHOICE, NUMERIC], id="t"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("make", MAKERS)
@@ -36,7 +45,16 @@ def test_html_is_reproducible_and_asks_nobody(make):
 
 
 @pytest.mark.parametrize(
-    "name", ["roofline.js", "kv_stepper.js", "cache_size.js", "quiz.js", "paged_stepper.js", "radix_tree.js"]
+    "name",
+    [
+        "roofline.js",
+        "kv_stepper.js",
+        "cache_size.js",
+        "quiz.js",
+        "paged_stepper.js",
+        "radix_tree.js",
+        "threshold.js",
+    ],
 )
 def test_inlined_module_has_one_default(name):
     assert inline_module(name).count("const widget = ") == 1
@@ -114,3 +132,12 @@ def test_shuffling_is_the_same_for_everybody_and_asked_for():
 
     assert order() == list("01234567")
     assert order(shuffle=True) == order(shuffle=True) != order()
+
+
+def test_threshold_takes_only_what_its_slider_can_show():
+    assert Threshold(PAIRS).state["pairs"] == [["paraphrase", 0.871, False], ["opposite", 0.9, True]]
+    with pytest.raises(ValueError, match="one scored pair at least"):
+        Threshold([])
+    for value in (-0.1, 1.01):
+        with pytest.raises(ValueError, match="from 0 to 1"):
+            Threshold(PAIRS, threshold=value)
