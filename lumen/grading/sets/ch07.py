@@ -46,12 +46,13 @@ def _mean_pool(answer: Any, probe: Probe) -> None:
         sums = np.stack([row[keep.astype(bool)].sum(0) for row, keep in zip(values, mask, strict=True)])
         return sums / np.linalg.norm(sums, axis=1, keepdims=True)
 
-    def same(values: np.ndarray, mask: np.ndarray, slip: str, told: str = "") -> None:
+    def same(values: np.ndarray, mask: np.ndarray, slip: str) -> None:
         given = values.copy(), mask.copy()
         got = probe.call(answer, values, mask)
         shape = getattr(got, "shape", None)
+        rows = "One row for each text: keep the first axis, for a single text too."
         good = shape == (len(values), values.shape[2])
-        probe.that(good, gave=f"shape {shape}", wanted=f"shape {(len(values), values.shape[2])}", slip=told)
+        probe.that(good, gave=f"shape {shape}", wanted=f"shape {(len(values), values.shape[2])}", slip=rows)
         lengths = np.linalg.norm(np.asarray(got, dtype=np.float64), axis=1)
         long = "Scale each vector to length 1, so that the inner product of two texts is their cosine."
         probe.that(
@@ -79,8 +80,7 @@ def _mean_pool(answer: Any, probe: Probe) -> None:
         loud[:, :2] = 1e4
         same(loud, mask, "The mask says where the tokens are, and they need not come first.")
     with probe.case("one text of one token"):
-        one = "One text in, one row out: keep the first axis."
-        same(tokens[:1, :1], np.ones((1, 1), np.int64), "The mean of one token is that token.", told=one)
+        same(tokens[:1, :1], np.ones((1, 1), np.int64), "The mean of one token is that token.")
     with probe.case("a mask of booleans"):
         same(tokens[:1], np.array([[True, False, True, True, False]]), "Booleans are zeros and ones here.")
     with probe.case("a text of padding only"):
