@@ -367,7 +367,8 @@ def false_hit_budget() -> dict[str, object]:
 grader.check("false-hit-budget", false_hit_budget)
 
 # %% [markdown] tags=["solution-only"]
-# Without the check, four traps lie above every paraphrase but one, so only a threshold at which nothing hits keeps to the budget.
+# Without the check, three traps lie above every paraphrase, and the budget allows one. So only a threshold at which no
+# paraphrase hits would keep to it.
 # And 5 % of 22 is one pair: a budget that is counted on so few is a guess with a decimal point.
 
 # %% [markdown]

@@ -139,7 +139,7 @@ MEMORY = {
     importance=3,
     minutes=10,
     points=2,
-    shows="A flat index of a million questions takes 1.5 GB; PQ takes a thirtieth of that, and loses recall.",
+    shows="Some bytes of an index are paid for each vector and some once; at a million vectors only the former count.",
 )
 def _index_memory(answer: Any, probe: Probe) -> None:
     _all_of(MEMORY, answer, probe)
@@ -275,7 +275,7 @@ WORTH = {
     importance=4,
     minutes=10,
     points=2,
-    shows="Every request pays the look-up: short answers need high hit rates, and 20 % hits make it 1.24 times faster.",
+    shows="Every request pays the look-up, so short answers need high hit rates, and hits save less than they seem to.",
 )
 def _worth_a_look(answer: Any, probe: Probe) -> None:
     _all_of(WORTH, answer, probe)
@@ -293,7 +293,7 @@ exercises.add(
     importance=5,
     minutes=10,
     points=2,
-    shows="A rate of right hits belongs to the questions it was counted on; no threshold makes opposites miss.",
+    shows="A rate of right hits belongs to the questions it was counted on, and to the hits, not to all requests.",
     check=Statements(
         false="d",
         why={
@@ -361,7 +361,7 @@ exercises.add(
     importance=5,
     minutes=15,
     points=3,
-    shows="With the check the threshold can stand low; without it no threshold keeps to the budget and hits anything.",
+    shows="A budget for wrong hits decides about threshold and check together, and few pairs make it a rough one.",
     check=Decision(
         choices={"threshold": GRID, "second check": [True, False]},
         constraints=[
