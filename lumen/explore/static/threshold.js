@@ -41,7 +41,7 @@ function render({ state, el }) {
   const oninput = () => draw();
   const cut = slider({ label: "Threshold (cosine)", values: state.cuts, value: state.threshold, format: (v) => v.toFixed(2), oninput });
   const reader = toggle({ label: "Second check", options: [["off", "off"], ["on", "on"]], value: state.checked ? "on" : "off", oninput });
-  const stage = h("div", {}), table = stats(4), verdict = h("p", { class: "verdict" }), voice = announcer();
+  const stage = h("div", {}), table = stats(5), verdict = h("p", { class: "verdict" }), voice = announcer();
   const legend = h("p", { class: "legend" }, [["right", "right hit"], ["wrong", "wrong hit"], ["miss", "no hit"]].map(([kind, text]) =>
     h("span", {}, s("svg", { viewBox: "0 0 12 12", "aria-hidden": "true" }, s("circle", { cx: 6, cy: 6, r: 4, class: kind })), text)));
 
