@@ -144,7 +144,9 @@ for name, (prompt, model_name, params, tenant) in requests.items():
 # ([mean pooling](https://arxiv.org/abs/1908.10084)) and scaled to length 1. Here it is by hand, on the bare transformer:
 
 # %%
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoModel, AutoTokenizer, logging
+
+logging.disable_progress_bar()
 
 network = AutoModel.from_pretrained(assets.path("minilm")).to(device).eval()
 pieces = AutoTokenizer.from_pretrained(assets.path("minilm"))
