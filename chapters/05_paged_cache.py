@@ -120,17 +120,14 @@ fig = figure(
     f"The pool is full; {held / positions:.0%} of it holds tokens, {never / positions:.0%} never will",
     x="positions of 128 KiB", y="slot", height=420,
 )  # fmt: skip
-for values, color in (
-    (now, palette.blue),
-    (final - now, palette.ochre),
-    (LIMIT - final, "rgba(128,136,144,.25)"),
+for name, values, color in (
+    ("holds a token", now, palette.blue),
+    ("will hold one", final - now, palette.ochre),
+    ("never used", LIMIT - final, "rgba(128,136,144,.25)"),
 ):
-    fig.add_bar(x=values, y=rows, orientation="h", marker_color=color)
-fig.update_layout(barmode="stack", bargap=0.25, showlegend=False)
+    fig.add_bar(x=values, y=rows, orientation="h", marker_color=color, name=name)
+fig.update_layout(barmode="stack", bargap=0.25, showlegend=True, legend_traceorder="normal")
 fig.update_yaxes(autorange="reversed", title_text=None, tickvals=rows[::5])
-label_line(fig, 20, rows[0], "holds a token", palette.blue, anchor="left", shift=19)
-label_line(fig, 700, rows[0], "will hold one", palette.ochre, anchor="left", shift=19)
-label_line(fig, LIMIT, rows[0], "never used by this request", palette.grey, shift=19)
 fig
 
 # %% tags=["hide-input", "nbval-check-output"]
@@ -557,7 +554,7 @@ markdown(
         else "The copy costs less than its bytes: a layer's share is small enough to be still in the processor's cache "
         "when attention reads it. "
     )
-    + "At 64 tokens nobody would notice. A kernel that reads through the table pays for the look-ups only: the paper "
+    + f"At 64 tokens the two differ by a factor {steps[64]['paged'].median / steps[64]['static'].median:.2f}. A kernel that reads through the table pays for the look-ups only: the paper "
     "measured 20 to 26 % on the attention kernel alone (section 7.1)."
 )
 
@@ -650,8 +647,9 @@ markdown(
 # ## When the pool runs dry
 #
 # Reserving had one virtue: a request that was let in could always finish. On demand there is no such promise. Every
-# running request wants a block now and then, and one day there is none. Someone must give theirs up, all of
-# them, for a step reads every block of its row: *preemption*. Its tokens are known, so nothing is lost but work, and there are two ways to get it back.
+# running request wants a block now and then, and one day there is none. Someone must give theirs up, all of them, for a
+# step reads every block of its row. That is *preemption*. The tokens are known, so nothing is lost but work, and there
+# are two ways to get it back.
 #
 # - **Recompute**: give the blocks back, and later run prompt and answer so far through the model as if they were a prompt.
 # - **Swap**: copy the blocks to the host's memory, and later copy them into whatever blocks are free then.
@@ -858,20 +856,35 @@ print("before: counts", audit_by_counts(), "| owners:", audit_by_owners())
 
 store.pool.release(ours.tables[0])  # the mistake: given back, and still in the table
 stranger = store.rows(1)
-model.hidden(torch.randint(1000, 40_000, (1, 40), device=device), None, stranger)
+recipe = tokenizer.encode("To bake a loaf of bread, mix flour, water, salt and yeast. " * 5)[:40]
+model.hidden(torch.tensor([recipe], device=device), None, stranger)
 print("after:  counts", audit_by_counts(), "| owners:", audit_by_owners())
 
+
+# %% tags=["nbval-ignore-output"]
+def greedy(cache, token, count=14):
+    """`count` tokens behind what the cache holds and `token`, and the first logits."""
+    logits = []
+    for _ in range(count):
+        logits.append(model(torch.tensor([[token]], device=device), None, cache)[0, -1])
+        token = int(logits[-1].argmax())
+        yield token, logits[0]
+
+
+intact = StaticCache.for_model(model, 1, 60)
+model.hidden(one, None, intact)
+wrong, right = ([*greedy(cache, ids[40])] for cache in (ours, intact))
+damage = relative_error(wrong[0][1], right[0][1])
+print("the prompt ends: …", tokenizer.decode(ids[30:41]))
+print("right:           …", tokenizer.decode([token for token, _ in right]).replace("\n", " "))
+print("with the mistake: …", tokenizer.decode([token for token, _ in wrong]).replace("\n", " "))
+
 # %% tags=["hide-input", "nbval-ignore-output"]
-logits = model(torch.tensor([[504]], device=device), None, ours)[0, -1]
-truth = model(torch.cat([one, torch.tensor([[504]], device=device)], 1))[0, -1]
-damage = relative_error(logits, truth)
-said, meant = (tokenizer.decode([int(x.argmax())]) for x in (logits, truth))
 markdown(
-    f"The sum is right: the same blocks are in tables, the same number is free. And our request reads a stranger's keys: its "
-    f"next logits are off by {damage:.0%}"
-    + (f", and the most likely token is {said!r} instead of {meant!r}" if said != meant else "")
-    + ". It goes on in fluent English, about somebody else's prompt. `BlockPool.audit` asks every table and every cache who holds each block, and compares with the count that the "
-    "pool has kept. The tests of this course run it after each of ten thousand random steps."
+    "The sum is right: the same blocks are in tables, the same number is free. And our request reads the keys and values "
+    f"of somebody else's prompt: its next logits are off by {damage:.0%}. Nothing crashed. `BlockPool.audit` asks every "
+    "table and every cache who holds each block, and compares with the count that the pool has kept. The tests of this "
+    "course run it after each of ten thousand random steps."
 )
 assert damage > 0.01
 
@@ -881,19 +894,19 @@ assert damage > 0.01
 # Paging sells one thing, memory that would be empty. Where nothing would be empty, only its price is left.
 
 # %% tags=["measure", "nbval-ignore-output"]
-by_block = bench.compare(
-    {f"blocks of {size}": one_step(paged(1024, size)) for size in (1, 16, 128)}, repeats=5
-)
+cases = {f"blocks of {size}": one_step(paged(1024, size)) for size in (1, 16, 128)}
+cases["static"] = one_step(filled(StaticCache.for_model(model, 1, 1040), 1024))
+by_block = bench.compare(cases)
 long_ones = Trace(np.full(64, LIMIT - 128), np.full(64, 128), LIMIT)  # everybody fills the limit
 packed = {p: concurrent(long_ones, p, positions) for p in ("max", "paged")}
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-at_1k = steps[1024]["static"].median
+at_1k = {name: f"{time.median / by_block['static'].median:.2f}×" for name, time in by_block.items()}
 table(
     [
         ["every request fills its limit", f"{packed['paged']:.0f} fit paged, {packed['max']:.0f} reserved"],
         ["one long request alone (4,096 tokens)", f"no neighbour to share with; a step takes {slower:.2f}× a static one"],
-        ["blocks of 1, at 1,024 tokens", f"{by_block['blocks of 1'].median / at_1k:.2f}× a static step; of 16 {by_block['blocks of 16'].median / at_1k:.2f}×, of 128 {by_block['blocks of 128'].median / at_1k:.2f}×"],
+        ["a step at 1,024 tokens, times a static one", ", ".join(f"{name}: {at_1k[name]}" for name in at_1k if name != "static")],
         ["a request of 5 tokens in blocks of 128", f"{cost.wasted_share(5, 128):.0%} of its block is empty"],
         ["a pool that is too small for its traffic", "preemptions: work is done twice, where reserving would have made users wait"],
     ],
