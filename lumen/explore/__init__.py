@@ -1,5 +1,4 @@
-"""What the reader looks at and plays with: figures, explorers, live labs. Needs no torch to
-import.
+"""What the reader looks at and plays with: figures, explorers, live labs. Needs no torch to import.
 
 Everything is looked up on first use, so `import lumen.explore` costs nothing.
 """
@@ -26,8 +25,9 @@ _HOME = {
     "predicted_vs_measured": "overlay",
     "generate_lab": "live",
     "cache_reads_lab": "live",
+    "matmul_lab": "matmul",
 }
-_MODULES = {"cache_size", "kv_stepper", "live", "overlay", "quiz", "roofline", "show", "theme", "widget"}
+_MODULES = {"cache_size", "kv_stepper", "live", "matmul", "overlay", "quiz", "roofline", "show", "theme", "widget"}
 
 __all__ = sorted(_HOME)
 
