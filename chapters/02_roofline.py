@@ -66,7 +66,9 @@ chip = hardware.measure()  # this machine's read bandwidth and matmul rates, kep
 _ = bench.generation(model, 64, 4)  # warm up
 
 # %% tags=["measure", "nbval-ignore-output"]
-alone = bench.generation(model, 256, 9, repeats=2, warmup=0)  # a prompt of 256 tokens, then eight decode steps
+alone = bench.generation(
+    model, 256, 9, repeats=2, warmup=0
+)  # a prompt of 256 tokens, then eight decode steps
 context = 260  # what a step sees, half-way through those eight
 
 # %% tags=["hide-input", "nbval-ignore-output"]
@@ -93,6 +95,7 @@ show.markdown(
 # the weights and the [KV cache](../book/glossary.md#term-KV-cache) against what its memory delivers. Here are both, for
 # the two passes just timed.
 
+
 # %%
 def work(config, phase, batch, length):
     """FLOPs and bytes of a prefill of `length` tokens, or of a decode step that sees `length` of them."""
@@ -112,7 +115,15 @@ for name, phase, length, seconds in (
     flops, moved = work(config, phase, 1, length)
     clocks = flops / peak * 1e3, moved / bandwidth * 1e3
     rows.append([name, f"{flops / 1e9:.2f}", f"{moved / 1e6:.0f}", *clocks, seconds * 1e3, flops / moved])
-headers = ["pass", "GFLOP", "MB", "FLOPs / peak (ms)", "bytes / bandwidth (ms)", "measured (ms)", "FLOP per byte"]
+headers = [
+    "pass",
+    "GFLOP",
+    "MB",
+    "FLOPs / peak (ms)",
+    "bytes / bandwidth (ms)",
+    "measured (ms)",
+    "FLOP per byte",
+]
 show.table(rows, headers, "lrrrrrr")
 
 # %% tags=["hide-input", "nbval-ignore-output"]
@@ -143,6 +154,7 @@ A data-centre GPU is a more lopsided machine. In 16 bits the intensity of decode
 # $\min(\text{peak}, I \times \text{bandwidth})$ at best: a slope, then a ceiling. That is the
 # [roofline](../book/glossary.md#term-roofline).
 
+
 # %% tags=["hide-input", "nbval-ignore-output"]
 def roof_figure(title, low=0.2, high=1500, height=430):
     """This machine's roof and the matrix products that `measure` timed under it, on log-log axes."""
@@ -151,25 +163,33 @@ def roof_figure(title, low=0.2, high=1500, height=430):
     log_axis(fig, "y")
     corners = [low, ridge, high]
     roof = [cost.roofline(at, chip, dtype) for at in corners]
-    fig.add_scatter(x=corners, y=roof, mode="lines", line={"color": palette.grey, "width": 3}, hoverinfo="skip")
+    fig.add_scatter(
+        x=corners, y=roof, mode="lines", line={"color": palette.grey, "width": 3}, hoverinfo="skip"
+    )
     at = [2 * n / value for n, _ in chip.achieved[dtype].matmul]
     rate = [r for _, r in chip.achieved[dtype].matmul]
     products = {"size": 6, "color": palette.grey, "symbol": "circle-open"}
-    fig.add_scatter(x=at, y=rate, mode="markers", marker=products, hovertemplate="%{x:.3g} FLOP/B: %{y:.3s}FLOP/s")
+    fig.add_scatter(
+        x=at, y=rate, mode="markers", marker=products, hovertemplate="%{x:.3g} FLOP/B: %{y:.3s}FLOP/s"
+    )
     label_line(fig, high, peak, "peak", palette.grey)
-    label_line(fig, low * 1.1, bandwidth * low * 1.6, "bandwidth", palette.grey, anchor="left", shift=14)
+    label_line(fig, ridge / 2, peak / 2, "bandwidth", palette.grey, shift=12)
     return fig
 
 
+near = decode_rate > 0.5 * bandwidth * step_intensity
+place = "close to the bandwidth slope" if near else "well below the bandwidth slope"
 fig = roof_figure(
-    f"Decode sits on the bandwidth slope with {decode_rate / peak:.0%} of the peak; prefill reaches {prefill_rate / peak:.0%}"
+    f"Decode, {place}, does {decode_rate / peak:.0%} of the peak; prefill {prefill_rate / peak:.0%}"
 )
 for phase, length, seconds, color in (
     ("decode", context, alone.tpot, palette.orange),
     ("prefill", 256, alone.ttft, palette.blue),
 ):
     flops, moved = work(config, phase, 1, length)
-    fig.add_scatter(x=[flops / moved], y=[flops / seconds], mode="markers", marker={"size": 13, "color": color})
+    fig.add_scatter(
+        x=[flops / moved], y=[flops / seconds], mode="markers", marker={"size": 13, "color": color}
+    )
     label_line(fig, flops / moved, flops / seconds, phase, color, anchor="center", shift=-20)
 fig
 
@@ -179,7 +199,9 @@ fig
 # slope does not "start at the origin", as drawings of this picture sometimes say. There is no origin on a logarithmic axis;
 # the slope starts where we began to draw.
 #
-# The picture also says what would help. To climb, decode must do more arithmetic with each byte that it fetches.
+# The picture also says what would help. To climb, decode must do more arithmetic with each byte that it fetches. Any room
+# between a point and the roof is a different story: time that goes neither into arithmetic nor into bytes. It has its own
+# section, *Where it loses*.
 
 # %% [markdown]
 # ## Eight users in one step
@@ -226,8 +248,12 @@ read once, whoever needs them. The intensity rises from {one[0] / one[1]:.2f} to
 """)
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-at, done = zip(*[(f / b, f / sweep[n].tpot) for n in users for f, b in [work(config, "decode", n, seen)]], strict=True)
-fig = roof_figure(f"From 1 to 32 users decode climbs from {done[0] / peak:.0%} to {done[-1] / peak:.0%} of the peak")
+at, done = zip(
+    *[(f / b, f / sweep[n].tpot) for n in users for f, b in [work(config, "decode", n, seen)]], strict=True
+)
+fig = roof_figure(
+    f"From 1 to 32 users decode climbs from {done[0] / peak:.0%} to {done[-1] / peak:.0%} of the peak"
+)
 line = {"color": palette.orange, "width": 1.5}
 fig.add_scatter(x=at, y=done, mode="markers+lines", marker={"size": 11, "color": palette.orange}, line=line)
 for n, x, y in zip(users, at, done, strict=True):
@@ -265,11 +291,13 @@ fig = figure(
     y="share of the ceiling (%)",
     height=360,
 )
+log_axis(fig, "x", users)
 for name, share, color in (("MBU", mbu, palette.blue), ("MFU", mfu, palette.orange)):
     marker = {"size": 9, "color": color}
-    fig.add_scatter(x=users, y=[100 * share[n] for n in users], mode="lines+markers", marker=marker, line_color=color)
-    label_line(fig, users[1], 100 * share[2], name, color, anchor="left", shift=14)
-log_axis(fig, "x", users)
+    fig.add_scatter(
+        x=users, y=[100 * share[n] for n in users], mode="lines+markers", marker=marker, line_color=color
+    )
+    label_line(fig, users[1], 100 * share[2], name, color, anchor="center", shift=18)
 fig.update_yaxes(rangemode="tozero")
 fig
 
@@ -298,9 +326,9 @@ llama, h100 = CONFIGS["llama-3-8b"], hardware.CHIPS["H100 SXM"]
 fig = figure(
     "Llama-3-8B on an H100 (predicted): memory is full before decode reaches the ridge",
     x="concurrent users",
-    y="intensity of a decode step (FLOP per byte)",
+    y="intensity (FLOP per byte)",
 )
-log_axis(fig, "x", [1, 4, 16, 64, 256, 1024])
+log_axis(fig, "x", [1, 4, 16, 64, 256, 1000])
 log_axis(fig, "y", [1, 10, 100, 300])
 full = {}
 for length, color in ((512, palette.blue), (2048, palette.orange), (8192, palette.green)):
@@ -309,8 +337,10 @@ for length, color in ((512, palette.blue), (2048, palette.orange), (8192, palett
     level = [cost.step_intensity(llama, n, length) for n in batches]
     full[length] = (most, level[-1])
     fig.add_scatter(x=batches, y=level, mode="lines", line_color=color)
-    fig.add_scatter(x=[most], y=level[-1:], mode="markers", marker={"color": color, "size": 11, "symbol": "x"})
-    label_line(fig, most, level[-1], f"{length:,} tokens", color, anchor="right", shift=15)
+    fig.add_scatter(
+        x=[most], y=level[-1:], mode="markers", marker={"color": color, "size": 11, "symbol": "x"}
+    )
+    label_line(fig, most, level[-1], f"{length:,} tokens", color, anchor="center", shift=-17)
 fig.add_hline(y=hardware.ridge(h100), line={"color": palette.grey, "dash": "dot"})
 label_line(fig, 1, hardware.ridge(h100), "ridge of the H100", palette.grey, anchor="left", shift=-12)
 fig.update_xaxes(range=[-0.1, 3.2])
@@ -346,7 +376,9 @@ gelu = CONFIGS["llama-2-7b"].with_(name="d = 4096, MHA, GELU", mlp="gelu", inter
 rows = []
 for one in (config, gelu, CONFIGS["llama-2-7b"], llama):
     split = cost.flops_per_token(one, 2048)
-    parts = [f"{part / split.total:.0%}" for part in (split.projections, split.mlp, split.head, split.attention)]
+    parts = [
+        f"{part / split.total:.0%}" for part in (split.projections, split.mlp, split.head, split.attention)
+    ]
     cross = cost.crossover_context(one)
     rows.append([one.name, *parts, int(cross), f"{cross / one.hidden_size:.2f} d"])
 show.table(
@@ -385,7 +417,8 @@ long = bench.generation(model, 1024, 1, repeats=1, warmup=0)
 longer = cost.prefill_flops(config, 1024).total / cost.prefill_flops(config, 256).total
 measured = [seconds / alone.ttft for seconds in long.prefill.samples]
 title = f"Four times the prompt: {longer:.2f} times the FLOPs, {measured[0]:.1f} times the time"
-reveal(guess=my_guess, model=longer, measured=measured, unit="×", what="prefill of 1,024 tokens against 256", title=title)
+what = "prefill of 1,024 tokens against 256"
+reveal(guess=my_guess, model=longer, measured=measured, unit="×", what=what, title=title, log=False)
 
 # %% tags=["hide-input", "hide-output", "nbval-ignore-output"]
 parts = {n: cost.predict_prefill(config, chip, n, 1, dtype) for n in (256, 1024)}
@@ -422,7 +455,9 @@ except bench.NoEvidence as missing:
 else:
     cells, total = record["data"]["cells"], record["data"]["summary"]
     batches = sorted({cell["batch"] for cell in cells})
-    error = {(c["phase"], c["context"], c["batch"]): c["predicted_s"] / c["measured"]["median"] - 1 for c in cells}
+    error = {
+        (c["phase"], c["context"], c["batch"]): c["predicted_s"] / c["measured"]["median"] - 1 for c in cells
+    }
     lines = sorted({key[:2] for key in error}, key=lambda key: (key[0] != "prefill", key[1]))
     show.table(
         [[p, n, *(f"{error[p, n, b]:+.0%}" for b in batches)] for p, n in lines],
@@ -439,36 +474,41 @@ else:
 fig = None
 if record:
     points = {
-        phase: [(c["predicted_s"] * 1e3, [1e3 * s for s in c["measured"]["samples"]]) for c in cells if c["phase"] == phase]
+        phase: [
+            (c["predicted_s"] * 1e3, [1e3 * s for s in c["measured"]["samples"]])
+            for c in cells
+            if c["phase"] == phase
+        ]
         for phase in ("prefill", "decode")
     }
     inside = sum(abs(e) <= 0.25 for e in error.values())
-    fig = predicted_vs_measured(points, unit="ms", title=f"{inside} of {len(cells)} forecasts lie within 25 %")
+    fig = predicted_vs_measured(points, unit="ms", title=f"{inside} of {len(cells)} forecasts lie within 25%")
 fig
 
+
 # %% tags=["hide-input"]
-def explained(cell):
-    """A worst cell in words: what was predicted, what happened, and what the forecast does not know."""
-    off = cell["predicted_s"] / cell["measured"]["median"] - 1
-    largest = max(cell["parts"], key=cell["parts"].get)
-    few = cell["phase"] == "decode" and cell["batch"] > 1
-    cause = (
-        "few-row products change method with their shape, which one curve for all shapes averages"
-        if few and largest in ("mlp", "projections", "head")
-        else "what one operator leaves in the last-level cache the next need not fetch, and the probes, which go round all "
-        "of memory, cannot see that"
-        if off > 0
-        else "operators that follow each other push each other's data out of the caches, which a probe alone never feels"
-    )
-    return (
-        f"- {cell['phase']}, batch {cell['batch']}, context {cell['context']}: predicted {cell['predicted_s'] * 1e3:.0f} ms, "
-        f"took {cell['measured']['median'] * 1e3:.0f} ms ({off:+.0%}). Most of the forecast is {largest}; {cause}."
-    )
+def likely_cause(cell):
+    """What the forecast does not know about this cell."""
+    over = cell["predicted_s"] > cell["measured"]["median"]
+    if cell["phase"] == "decode" and cell["batch"] > 1:
+        return (
+            "products of a few rows change their method with the shape, and one curve stands for all shapes"
+        )
+    if cell["phase"] == "prefill" and over and cell["batch"] * cell["context"] > 512:
+        return "the curve of measured products ends at 512 rows, and larger ones come closer to the peak"
+    if over:
+        return "an operator may find in the caches what the one before it left there; the probes go round all of memory"
+    return "operators in a row push each other's data out of the caches, which a probe that runs alone never feels"
 
 
 if record:
-    worst = sorted(cells, key=lambda c: -c["error"])[:3]
-    show.markdown("The worst three, and the likely cause:\n\n" + "\n".join(map(explained, worst)))
+    by_cause = {}
+    for cell in sorted(cells, key=lambda c: -c["error"])[:3]:
+        took, said = cell["measured"]["median"] * 1e3, cell["predicted_s"] * 1e3
+        text = f"{cell['phase']} at batch {cell['batch']}, context {cell['context']:,}: {said:,.0f} ms said, {took:,.0f} ms taken"
+        by_cause.setdefault(likely_cause(cell), []).append(text)
+    lines = [f"- {'; '.join(some)}. Likely cause: {cause}." for cause, some in by_cause.items()]
+    show.markdown("The three worst:\n\n" + "\n".join(lines))
 
 # %% [markdown]
 # ## Other chips
@@ -476,22 +516,29 @@ if record:
 # The same two numbers describe any chip. What changes from a laptop to an H100 is not only the height of the roof.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-others = [(chip, dtype, palette.orange), *((hardware.CHIPS[n], "bf16", c) for n, c in (("L4", palette.green), ("H100 SXM", palette.blue)))]
+others = [
+    (chip, dtype, palette.orange),
+    *((hardware.CHIPS[n], "bf16", c) for n, c in (("L4", palette.green), ("H100 SXM", palette.blue))),
+]
 ridges = [hardware.ridge(one, fmt) for one, fmt, _ in others]
 fig = figure(
     f"Arithmetic has outgrown bandwidth: the ridge is at {ridges[0]:.0f} here, at {ridges[-1]:.0f} on an H100",
     x="arithmetic intensity (FLOP per byte)",
     y="roof (FLOP/s)",
+    height=340,
 )
 log_axis(fig, "x", [1, 10, 100, 1000])
-log_axis(fig, "y")
+log_axis(fig, "y", [10.0**k for k in range(10, 16)])
 for (one, fmt, color), at in zip(others, ridges, strict=True):
     corners = [0.3, at, 3000]
-    fig.add_scatter(x=corners, y=[cost.roofline(x, one, fmt) for x in corners], mode="lines", line_color=color)
+    fig.add_scatter(
+        x=corners, y=[cost.roofline(x, one, fmt) for x in corners], mode="lines", line_color=color
+    )
     fig.add_scatter(x=[at], y=[one.peak(fmt)], mode="markers", marker={"color": color, "size": 10})
     name = "this machine" if one is chip else one.name
     label_line(fig, 3000, one.peak(fmt), f"{name}, {fmt}", color)
 fig
+
 
 # %% tags=["hide-input", "nbval-check-output"]
 def chip_row(one, model_config=llama, length=2048, limit=0.05):
@@ -501,13 +548,30 @@ def chip_row(one, model_config=llama, length=2048, limit=0.05):
     batch = cost.max_batch(model_config, one, length, limit, fmt, reserve=0.1)
     step = cost.predict_decode(model_config, one, length, max(batch, 1), fmt).seconds
     alone = 1 / cost.predict_decode(model_config, one, length, 1, fmt).seconds if fits else None
-    price = one.price_per_hour and batch and round(cost.cost_per_million_tokens(one.price_per_hour, batch / step), 3)
+    price = (
+        one.price_per_hour
+        and batch
+        and round(cost.cost_per_million_tokens(one.price_per_hour, batch / step), 3)
+    )
     ridge = round(hardware.ridge(one, fmt))
     return [one.name, one.bandwidth / 1e12, int(one.memory / 1e9), one.power_w and int(one.power_w), one.price_per_hour, ridge,
             alone, batch or None, price or None]  # fmt: skip
 
 
-names = ["T4", "L4", "A10G", "RTX 4090", "A100 40GB SXM", "A100 80GB PCIe", "A100 80GB SXM", "H100 SXM", "H200 SXM", "B200", "MI300X", "TPU v6e"]
+names = [
+    "T4",
+    "L4",
+    "A10G",
+    "RTX 4090",
+    "A100 40GB SXM",
+    "A100 80GB PCIe",
+    "A100 80GB SXM",
+    "H100 SXM",
+    "H200 SXM",
+    "B200",
+    "MI300X",
+    "TPU v6e",
+]
 shop = {name: chip_row(hardware.CHIPS[name]) for name in names}
 show.table(
     list(shop.values()),
@@ -531,7 +595,7 @@ Read the table in four questions:
   H100 hold the same number of users, because both have 80 GB.
 - **What does it draw?** A T4 and an L4 take about 70 W, an H100 ten times that.
 
-Two traps in data sheets. Headline FLOP/s usually assume [2:4](../book/glossary.md#term-2:4) sparsity, which ordinary weights
+Two traps in data sheets. Headline FLOP/s usually assume [2:4](../book/glossary.md#term-2-4) sparsity, which ordinary weights
 do not have: halve them, as this table does. And "the A100" is four products: its ridge is {min(a100s)} to {max(a100s)},
 not 156.
 """)
@@ -572,13 +636,16 @@ show.markdown(
 # ## Where each technique moves the point
 #
 # Every technique of this course does one of three things: fewer bytes for the same work, more work for the same bytes, or
-# less work. With the cost model we can draw where each one moves a decode step *before* learning how it works.
+# less work. With the cost model we can draw where each one moves a decode step *before* learning how it works. The step is
+# that of Llama-2-7B on an H100, in 16 bits, with 8 users of 2,048 tokens; all of it is predicted.
 
 # %%
 base, fast = CONFIGS["llama-2-7b"], hardware.CHIPS["H100 SXM"]
 
 
-def decode_point(model_config=base, batch=8, length=2048, weight=2, kv=2, rows=1, tokens=1.0, extra=0.0, on=fast):
+def decode_point(
+    model_config=base, batch=8, length=2048, weight=2, kv=2, rows=1, tokens=1.0, extra=0.0, on=fast
+):
     """(FLOP per byte, tokens/s) of a step: `rows` tokens a user through the model, `tokens` of them kept."""
     flops = cost.step_flops(model_config, batch, length).total * rows
     step = cost.step_bytes(model_config, batch, length, weight_dtype=weight, kv_dtype=kv)
@@ -597,7 +664,7 @@ moves = {
     "batch 8 → 32 (ch. 8)": (start, decode_point(batch=32)),
     "KV heads 32 → 8, GQA (ch. 12)": (start, decode_point(base.with_(num_kv_heads=8))),
     "cache in 8 bits (ch. 13)": (start, decode_point(kv=1)),
-    "4 drafts, 80 % accepted (ch. 15)": (
+    "4 drafts, 80% accepted (ch. 15)": (
         start, decode_point(rows=5, tokens=cost.expected_tokens(0.8, 4), extra=0.1 * 4)),
     "weights in 4.5 bits (ch. 17)": (start, decode_point(weight="q4_0")),
     "half of the layers (ch. 20)": (start, decode_point(base.with_(num_layers=16))),
@@ -609,21 +676,49 @@ gains = {name: after[1] / before[1] for name, (before, after) in moves.items()}
 best = max(gains, key=gains.get)
 fig = figure(
     f"Most techniques push decode right; the largest gain, × {gains[best]:.0f}, pulls it left",
-    x="arithmetic intensity (FLOP per byte), Llama-2-7B on an H100, predicted",
+    x="arithmetic intensity (FLOP per byte)",
     y="technique",
     height=520,
 )
 log_axis(fig, "x", [1, 10, 100, 1000, 10_000])
 for i, (name, (before, after)) in enumerate(moves.items()):
-    color = palette.green if after[0] < before[0] * 0.99 else palette.blue if after[0] > before[0] * 1.01 else palette.orange
+    color = (
+        palette.green
+        if after[0] < before[0] * 0.99
+        else palette.blue
+        if after[0] > before[0] * 1.01
+        else palette.orange
+    )
     ends = np.log10([before[0], after[0]])
     if abs(ends[1] - ends[0]) > 0.01:
-        fig.add_annotation(x=ends[1], y=i, ax=ends[0], ay=i, axref="x", ayref="y", text="", arrowhead=2, arrowwidth=3, arrowcolor=color)
-    hover = f"{name}<br>{before[0]:.1f} → {after[0]:.1f} FLOP/B<br>{gains[name]:.1f} × tokens/s<extra></extra>"
-    fig.add_scatter(x=[before[0]], y=[i], mode="markers", marker={"color": color, "size": 9}, hovertemplate=hover)
+        fig.add_annotation(
+            x=ends[1],
+            y=i,
+            ax=ends[0],
+            ay=i,
+            axref="x",
+            ayref="y",
+            text="",
+            arrowhead=2,
+            arrowwidth=2,
+            arrowcolor=color,
+        )
+    hover = (
+        f"{name}<br>{before[0]:.1f} → {after[0]:.1f} FLOP/B<br>{gains[name]:.1f} × tokens/s<extra></extra>"
+    )
+    fig.add_scatter(
+        x=[before[0]], y=[i], mode="markers", marker={"color": color, "size": 9}, hovertemplate=hover
+    )
     label_line(fig, 0.6, i, f"{name}: <b>× {gains[name]:.1f}</b>", anchor="left", shift=19)
-fig.add_vline(x=hardware.ridge(fast), line={"color": palette.grey, "dash": "dot"})
-fig.add_annotation(x=np.log10(hardware.ridge(fast)), y=7.6, text="ridge", showarrow=False, xanchor="left", font_color=palette.grey)
+fig.add_vline(x=hardware.ridge(fast), line={"color": palette.grey, "dash": "dot"}, layer="below", opacity=0.5)
+fig.add_annotation(
+    x=np.log10(hardware.ridge(fast)),
+    y=7.6,
+    text="ridge",
+    showarrow=False,
+    xanchor="left",
+    font_color=palette.grey,
+)
 fig.update_yaxes(visible=False, range=[7.9, -0.8])
 fig.update_xaxes(range=[-0.25, 4.5])
 fig
@@ -637,7 +732,7 @@ The bold numbers are tokens per second, after over before. Three readings:
 - **Bits and heads buy bytes**, so their gain depends on which bytes there are. At 8 users and 2,048 tokens,
   {cost.step_bytes(base, 8, 2048).cache_read / cost.step_bytes(base, 8, 2048).total:.0%} of this step is cache: 4-bit weights
   alone give × {gains["weights in 4.5 bits (ch. 17)"]:.1f}, not 3.6.
-- **Speculation** fills idle arithmetic: five tokens checked for one read. It is worth × {gains["4 drafts, 80 % accepted (ch. 15)"]:.1f}
+- **Speculation** fills idle arithmetic: five tokens checked for one read. It is worth × {gains["4 drafts, 80% accepted (ch. 15)"]:.1f}
   while the point is left of the ridge, and nothing once batching has already taken it there.
 
 Compiled graphs (chapter 21) move nothing on this picture. They remove what it leaves out, which is where it loses.
@@ -649,17 +744,23 @@ Compiled graphs (chapter 21) move nothing on this picture. They remove what it l
 # The whole model in a few lines: the work of a decode step from the config alone, then the longer of two clocks. No weights
 # are touched and nothing is run.
 
+
 # %%
 def decode_step(c, batch, context, bytes_each):
     """FLOPs and bytes of one decode step of `batch` users who see `context` tokens each."""
     queries, keys = c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
     projections = c.hidden_size * (queries + 2 * keys) + queries * c.hidden_size  # q, k, v; then the output
     mlp = 3 * c.hidden_size * c.intermediate_size  # gate, up, down
-    matrices = c.num_layers * (projections + mlp) + c.hidden_size * c.vocab_size  # the head is read every time
+    matrices = (
+        c.num_layers * (projections + mlp) + c.hidden_size * c.vocab_size
+    )  # the head is read every time
     pairs = c.num_layers * 2 * queries * context  # multiply-adds of q·k and of p·v
     flops = 2 * batch * (matrices + pairs)
 
-    norms, looked_up = (2 * c.num_layers + 1) * c.hidden_size, batch * c.hidden_size  # one embedding row a user
+    norms, looked_up = (
+        (2 * c.num_layers + 1) * c.hidden_size,
+        batch * c.hidden_size,
+    )  # one embedding row a user
     cache = batch * c.num_layers * 2 * keys * (context + 1)  # keys and values: read all, write one
     return flops, (matrices + norms + looked_up + cache) * bytes_each
 
@@ -679,7 +780,12 @@ def roofline(flops, moved, peak, bandwidth):
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-shapes = [(name, b, n) for name in ("smollm2-135m", "llama-3-8b", "llama-2-70b") for b in (1, 8) for n in (1, 777, 4096)]
+shapes = [
+    (name, b, n)
+    for name in ("smollm2-135m", "llama-3-8b", "llama-2-70b")
+    for b in (1, 8)
+    for n in (1, 777, 4096)
+]
 for name, b, n in shapes:
     flops, moved = decode_step(CONFIGS[name], b, n, 2)
     step = cost.step_bytes(CONFIGS[name], b, n, "bf16")
@@ -705,18 +811,29 @@ print(f"equal to lumen.cost on {len(shapes)} shapes; torch counts {counted:,} FL
 # %% tags=["nbval-ignore-output"]
 toy = lumen.ModelConfig("toy: 24 layers of width 32", 64, 24, 32, 4, 2, 8, 32, 64)
 small = {toy.name: lumen.Llama(toy), "gptlite": lumen.GPTlite(CONFIGS["gptlite"])}
-runs = {name: bench.generation(m.to(session.device, session.dtype).eval(), 16, 17) for name, m in small.items()}
+runs = {
+    name: bench.generation(m.to(session.device, session.dtype).eval(), 16, 17) for name, m in small.items()
+}
 runs["smollm2-135m"] = alone
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 rows, gaps = [], {}
 for name, run in runs.items():
     shape = {**{n: m.config for n, m in small.items()}, "smollm2-135m": config}[name]
-    bound = max(f / peak if k == 0 else f / bandwidth for k, f in enumerate(work(shape, "decode", 1, run.prompt_len + 4)))
+    bound = max(
+        f / peak if k == 0 else f / bandwidth
+        for k, f in enumerate(work(shape, "decode", 1, run.prompt_len + 4))
+    )
     gaps[name] = run.tpot / bound
     toll = cost.operators(shape) * chip.overhead_s
-    rows.append([name, cost.weight_bytes(shape, dtype) / 1e6, bound * 1e3, run.tpot * 1e3, gaps[name], toll * 1e3])
-show.table(rows, ["model", "MB read", "two clocks (ms)", "measured (ms)", "ratio", "operators × their toll (ms)"], "lrrrrr")
+    rows.append(
+        [name, cost.weight_bytes(shape, dtype) / 1e6, bound * 1e3, run.tpot * 1e3, gaps[name], toll * 1e3]
+    )
+show.table(
+    rows,
+    ["model", "MB read", "two clocks (ms)", "measured (ms)", "ratio", "operators × their toll (ms)"],
+    "lrrrrr",
+)
 tolls = {row[0]: row[5] for row in rows}
 eighth = cost.predict_decode(llama, chip, 260, 1, dtype)
 show.markdown(
@@ -733,6 +850,7 @@ show.markdown(
 # A bound that nothing can break says nothing. So let us try to break it: read arrays of different sizes, again and again,
 # as a careless bandwidth benchmark does. Small ones should come out *above* the roof, because after the first round they are
 # not in memory any more.
+
 
 # %% tags=["measure", "nbval-ignore-output"]
 def read_rate(size):
@@ -755,7 +873,12 @@ fig = figure(
     y="apparent bandwidth (GB/s)",
     height=360,
 )
-fig.add_scatter(x=[s / 2**20 for s in sizes], y=[r / 1e9 for r in rates.values()], mode="lines+markers", line_color=palette.orange)
+fig.add_scatter(
+    x=[s / 2**20 for s in sizes],
+    y=[r / 1e9 for r in rates.values()],
+    mode="lines+markers",
+    line_color=palette.orange,
+)
 fig.add_hline(y=bandwidth / 1e9, line={"color": palette.grey, "dash": "dot"})
 log_axis(fig, "x", [0.25, 1, 4, 16, 64, 256])
 label_line(fig, 256, bandwidth / 1e9, "the roof: chip.bandwidth", palette.grey, shift=12)
@@ -770,7 +893,7 @@ show.markdown(
     "the last-level cache does not live under it. `hardware.measure()` goes round at least 128 MiB, and "
     f"SmolLM2's {cost.weight_bytes(config, dtype) / 2**20:.0f} MiB do not fit either."
     if beyond
-    else "No size beat the roof by 10 % here: the caches are too small or too slow for this test, or the machine was busy. "
+    else "No size beat the roof by 10% here: the caches are too small or too slow for this test, or the machine was busy. "
     "On a quiet desktop or server the left half of the curve stands well above the line."
 )
 
@@ -837,12 +960,25 @@ two_cards = cost.bandwidth_bound(140e9 / 2, h100)
 Quiz(
     [
         {
-            "question": "Decode at batch 1 runs at an MFU of 1 % on an H100. What do you do first?",
+            "question": "Decode at batch 1 runs at an MFU of 1% on an H100. What do you do first?",
             "choices": [
-                {"text": "Look at MBU", "ok": True, "why": "Left of the ridge bandwidth sets the time. An MBU of 80 % says that there is little to gain at this batch."},
-                {"text": "Write a faster matmul kernel", "why": "At 1 FLOP per byte the arithmetic units wait whatever the kernel does."},
-                {"text": "Buy a chip with more FLOP/s", "why": "Its ridge would only be further away. Time here follows bandwidth."},
-                {"text": "Nothing: 1 % cannot be right", "why": "Intensity 1 against a ridge near 295 allows 0.34 %, so 1 % at batch 1 already means fewer than 16 bits a weight, or several rows."},
+                {
+                    "text": "Look at MBU",
+                    "ok": True,
+                    "why": "Left of the ridge bandwidth sets the time. An MBU of 80% says that there is little to gain at this batch.",
+                },
+                {
+                    "text": "Write a faster matmul kernel",
+                    "why": "At 1 FLOP per byte the arithmetic units wait whatever the kernel does.",
+                },
+                {
+                    "text": "Buy a chip with more FLOP/s",
+                    "why": "Its ridge would only be further away. Time here follows bandwidth.",
+                },
+                {
+                    "text": "Nothing: 1% cannot be right",
+                    "why": "Intensity 1 against a ridge near 295 allows 0.34%, so 1% at batch 1 already means fewer than 16 bits a weight, or several rows.",
+                },
             ],
         },
         {
@@ -853,7 +989,14 @@ Quiz(
             "unit": "FLOP/B",
             "right": "Peak over bandwidth. The 156 that circulates divides by 2.0 TB/s.",
             "wrong": "Divide FLOP/s by bytes per second, and watch the prefixes.",
-            "slips": [{"answer": 2 * hardware.ridge(a100), "why": "624 TFLOP/s is the headline with 2:4 sparsity."}, {"answer": hardware.ridge(a100, "fp32"), "tolerance": 0.3, "why": "19.5 TFLOP/s are the fp32 vector units."}],
+            "slips": [
+                {"answer": 2 * hardware.ridge(a100), "why": "624 TFLOP/s is the headline with 2:4 sparsity."},
+                {
+                    "answer": hardware.ridge(a100, "fp32"),
+                    "tolerance": 0.3,
+                    "why": "19.5 TFLOP/s are the fp32 vector units.",
+                },
+            ],
         },
         {
             "kind": "numeric",
@@ -863,22 +1006,48 @@ Quiz(
             "unit": "tok/s",
             "right": "70 GB at 3.35 TB/s each. A bound: it leaves out the cache and what the cards have to tell each other.",
             "wrong": "Each card reads its half of the weights for every token, at its own bandwidth.",
-            "slips": [{"answer": two_cards / 2, "tolerance": 1, "why": "That is the number for one card that could hold all 140 GB at 3.35 TB/s. There is none."}],
+            "slips": [
+                {
+                    "answer": two_cards / 2,
+                    "tolerance": 1,
+                    "why": "That is the number for one card that could hold all 140 GB at 3.35 TB/s. There is none.",
+                }
+            ],
         },
         {
             "question": "A model with 32 KV heads gets 8 instead (GQA). What happens to attention's FLOPs in a decode step?",
             "choices": [
-                {"text": "They stay the same", "ok": True, "why": "All query heads still meet all keys. The cache's bytes fall to a quarter, so intensity rises."},
-                {"text": "They fall to a quarter", "why": "That is what the cache does. The number of query heads has not changed."},
-                {"text": "They quadruple", "why": "Nothing is computed more often. Shared keys are read once for four query heads."},
+                {
+                    "text": "They stay the same",
+                    "ok": True,
+                    "why": "All query heads still meet all keys. The cache's bytes fall to a quarter, so intensity rises.",
+                },
+                {
+                    "text": "They fall to a quarter",
+                    "why": "That is what the cache does. The number of query heads has not changed.",
+                },
+                {
+                    "text": "They quadruple",
+                    "why": "Nothing is computed more often. Shared keys are read once for four query heads.",
+                },
             ],
         },
         {
             "question": "A benchmark reads a 16 MiB array 1,000 times and reports three times the bandwidth of the data sheet. Why?",
             "choices": [
-                {"text": "The array stayed in the last-level cache", "ok": True, "why": "Memory delivered it once. Read something larger than the cache, in turn."},
-                {"text": "Data sheets are conservative", "why": "They state what memory can do at best; programs stay below it."},
-                {"text": "It forgot to warm up", "why": "A missing warm-up makes a result slower, not faster."},
+                {
+                    "text": "The array stayed in the last-level cache",
+                    "ok": True,
+                    "why": "Memory delivered it once. Read something larger than the cache, in turn.",
+                },
+                {
+                    "text": "Data sheets are conservative",
+                    "why": "They state what memory can do at best; programs stay below it.",
+                },
+                {
+                    "text": "It forgot to warm up",
+                    "why": "A missing warm-up makes a result slower, not faster.",
+                },
             ],
         },
     ],

@@ -75,6 +75,7 @@ show.markdown(lumen.grading.header("02", "users-to-ridge"))
 #
 # </details>
 
+
 # %% nbgrader={"grade_id": "users-to-ridge-answer", "solution": true}
 def users_to_ridge() -> float:
     """Users at which reading and arithmetic take equally long."""
@@ -123,6 +124,7 @@ show.markdown(lumen.grading.header("02", "count-flops"))
 # value, both `head_dim` long.
 #
 # </details>
+
 
 # %% nbgrader={"grade_id": "count-flops-answer", "solution": true}
 def count_flops(config: ModelConfig, context: int) -> int:
@@ -197,6 +199,7 @@ show.markdown(lumen.grading.header("02", "crossover"))
 #
 # </details>
 
+
 # %% nbgrader={"grade_id": "crossover-answer", "solution": true}
 def crossover() -> tuple[str, float]:
     """The letter of the statement that does not hold, and the crossover of Llama-3-8B in tokens."""
@@ -219,6 +222,7 @@ show.markdown(lumen.grading.header("02", "utilisation"))
 # %% [markdown]
 # A colleague's dashboard shows 32 users on one H100, 9.5 ms per step. Its figures were made by this function. Run it.
 
+
 # %%
 def broken_utilisation(step: dict[str, float], card: dict[str, float]) -> tuple[float, float]:
     """MFU and MBU of a decode step."""
@@ -240,7 +244,7 @@ mfu, mbu = broken_utilisation(step, h100)
 print(f"MFU {mfu:.1%}, MBU {mbu:,.0%}")
 
 # %% [markdown]
-# An MBU above 100 % cannot be. The MFU looks harmless, and is wrong too: three faults in all. Write the function again.
+# An MBU above 100% cannot be. The MFU looks harmless, and is wrong too: three faults in all. Write the function again.
 # `headline_is_sparse` says whether the data sheet's figure assumes 2:4 sparsity, which these weights do not have.
 #
 # <details><summary>Hint 1: the question again</summary>
@@ -250,7 +254,7 @@ print(f"MFU {mfu:.1%}, MBU {mbu:,.0%}")
 # </details>
 # <details><summary>Hint 2: a number to aim at</summary>
 #
-# On these inputs the MFU is four times what the dashboard shows, and the MBU about 77 %.
+# On these inputs the MFU is four times what the dashboard shows, and the MBU about 77%.
 #
 # </details>
 # <details><summary>Hint 3: the key line</summary>
@@ -258,6 +262,7 @@ print(f"MFU {mfu:.1%}, MBU {mbu:,.0%}")
 # A multiply-add is two FLOPs; a sparse headline is twice the dense peak; weights are read once, caches once a user.
 #
 # </details>
+
 
 # %% nbgrader={"grade_id": "utilisation-answer", "solution": true}
 def utilisation(step: dict[str, float], card: dict[str, float]) -> tuple[float, float]:
@@ -328,6 +333,7 @@ print(f"{broken_bandwidth(machine) / 1e9:.0f} GB/s")
 #
 # </details>
 
+
 # %% nbgrader={"grade_id": "memory-bandwidth-answer", "solution": true}
 def memory_bandwidth(machine: Machine) -> float:
     """Bytes per second that the memory of `machine` delivers."""
@@ -357,9 +363,9 @@ show.markdown(lumen.grading.header("02", "choose-chips"))
 # "A 70B model in BF16 runs at 24 tokens per second on an H100" is a division: 3.35 TB/s by 140 GB. The card holds 80.
 #
 # Do better. Serve Llama-3-70B to users who have 4,096 tokens of context each. A token may take **40 ms** at most, and weights
-# and caches (in bf16) may fill **90 %** of the memory. Pick a chip, how many of them share the model (1, 2, 4 or 8; count the
+# and caches (in bf16) may fill **90%** of the memory. Pick a chip, how many of them share the model (1, 2, 4 or 8; count the
 # sum of their memory, bandwidth and FLOP/s, and forget that they have to talk), the weights' format and the number of users,
-# 1 to 256. Within 5 % of the cheapest price per million tokens is RIGHT.
+# 1 to 256. Within 5% of the cheapest price per million tokens is RIGHT.
 #
 # Everything needed is in `cost` and `CHIPS`:
 
@@ -367,8 +373,12 @@ show.markdown(lumen.grading.header("02", "choose-chips"))
 llama = CONFIGS["llama-3-70b"]
 for name in ("L4", "A100 80GB SXM", "H100 SXM", "H200 SXM"):
     chip = CHIPS[name]
-    print(f"{name:14} {chip.memory / 1e9:4.0f} GB  {chip.bandwidth / 1e12:.2f} TB/s  {chip.price_per_hour:.2f} $ per hour")
-print(f"weights {cost.weight_storage(llama, 'bf16') / 1e9:.0f} GB in bf16, {cost.weight_storage(llama, 'fp8') / 1e9:.0f} GB in fp8")
+    print(
+        f"{name:14} {chip.memory / 1e9:4.0f} GB  {chip.bandwidth / 1e12:.2f} TB/s  {chip.price_per_hour:.2f} $ per hour"
+    )
+print(
+    f"weights {cost.weight_storage(llama, 'bf16') / 1e9:.0f} GB in bf16, {cost.weight_storage(llama, 'fp8') / 1e9:.0f} GB in fp8"
+)
 print(f"a user's cache {cost.kv_bytes(llama, 4096, dtype='bf16') / 1e9:.2f} GB")
 
 # %% [markdown]
@@ -388,6 +398,7 @@ print(f"a user's cache {cost.kv_bytes(llama, 4096, dtype='bf16') / 1e9:.2f} GB")
 #
 # </details>
 
+
 # %% nbgrader={"grade_id": "choose-chips-answer", "solution": true}
 def choose_chips() -> dict[str, object]:
     """The set-up: "chip", "cards", "weights" ("bf16" or "fp8"), "users"."""
@@ -403,7 +414,7 @@ def choose_chips() -> dict[str, object]:
 grader.check("choose-chips", choose_chips)
 
 # %% [markdown] tags=["solution-only"]
-# Two H200 beat two H100 of lower price, because after the weights they have three times the room for users. Eight H100 come
+# Two H200 beat two H100 of lower price, because after the weights they have two and a half times the room for users. Eight H100 come
 # close: the more cards share one copy of the weights, the more of their memory is left for users. What this exercise leaves
 # out, the talking between cards, makes eight worse than it looks; chapter 27 puts it back in.
 

@@ -233,7 +233,7 @@ DENSE_T4 = {"headline_tflops": 65.0, "headline_is_sparse": False, "gb_per_s": 32
 
 exercises.add(
     "utilisation",
-    title="A dashboard with an MBU of 1,640 %",
+    title="A dashboard with an MBU of 1,640%",
     kind="debug",
     difficulty=2,
     importance=4,
@@ -372,7 +372,7 @@ def _memory_bandwidth(answer: Any, probe: Probe) -> None:
             probe.that(
                 not high and not low,
                 gave=f"{got / 1e9:,.3g} GB/s",
-                wanted=f"{rate / 1e9:,.0f} GB/s within 3 %",
+                wanted=f"{rate / 1e9:,.0f} GB/s within 3%",
                 slip=slip,
             )
             probe.that(
