@@ -909,8 +909,8 @@ show.markdown(
 # %% [markdown]
 # ## Play
 #
-# Move the batch and the context. Start with this machine, then find how many users of 2,048 tokens take Llama-3-8B to the
-# ridge of an H100 with 16-bit weights, and with 4-bit ones.
+# Move the batch and the context. Start with this machine, then try to take Llama-3-8B to the ridge of an H100 with 2,048
+# tokens a user. No number of users is enough, and 4-bit weights do not help. What does?
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 Roofline(
