@@ -57,7 +57,17 @@ import numpy as np
 import torch
 
 from lumen import CONFIGS, bench, cost, hardware
-from lumen.explore import Quiz, Roofline, figure, label_line, palette, predicted_vs_measured, reveal, show
+from lumen.explore import (
+    Quiz,
+    Roofline,
+    figure,
+    label_line,
+    matmul_lab,
+    palette,
+    predicted_vs_measured,
+    reveal,
+    show,
+)
 from lumen.explore.theme import log_axis
 
 model, tokenizer = lumen.load("smollm2-135m")
@@ -921,6 +931,14 @@ Roofline(
     context=256,
     title="Where on the roofline?",
 )
+
+# %% [markdown]
+# And a roof of your own to stand under. Multiply one matrix of any size, on the machine that runs this page. Start with one
+# row and double it until the share of the roof stops growing. Then tick the box, so that the weight stays in the chip's own
+# cache, and watch the roof being broken.
+
+# %% tags=["nbval-ignore-output"]
+matmul_lab(rows=8, inputs=576, outputs=3072, chip=chip);
 
 # %% [markdown]
 # ## In production

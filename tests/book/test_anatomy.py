@@ -110,9 +110,8 @@ def traps(c: Chapter) -> None:
 
 
 def play(c: Chapter) -> None:
-    """One explorer that needs no kernel, and one live lab."""
-    part = c.section("Play")
-    assert any(e in part for e in EXPLORERS) and LABS.search(part)
+    """One explorer that needs no kernel, where it helps most, and one live lab."""
+    assert any(e in c.text for e in EXPLORERS) and LABS.search(c.section("Play"))
 
 
 def production(c: Chapter) -> None:
