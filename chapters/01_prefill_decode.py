@@ -21,7 +21,7 @@
 # </div>
 
 # %% [markdown]
-# Below is a paragraph about light, and a question about it: 191 tokens once they are wrapped in a chat template.
+# Below is a paragraph about light, and a question about it: some two hundred tokens with the chat template around them.
 # SmolLM2-135M reads all of them, then writes its answer one token at a time. Reader and writer are the same 135 million
 # weights. A token is a token. And yet the clock treats the two very differently:
 # **why does one token of the answer cost as much as dozens of tokens of the prompt?**
@@ -71,6 +71,7 @@ from lumen.explore import (
     reveal,
     table,
 )
+from lumen.explore.lab import is_static
 from lumen.explore.theme import log_axis
 
 torch.set_grad_enabled(False)
@@ -236,8 +237,8 @@ callout(
 )
 
 # %% [markdown]
-# Look at the shapes of the passes. The loop has no prefill phase and no decode phase. There is one forward, called with
-# 37 rows once and with 1 row ever after. **Prefill and decode are two shapes of the same call**, and the whole puzzle is
+# Look at the shapes of the passes. The loop has no prefill phase and no decode phase. There is one forward, called once
+# with all rows of the prompt and ever after with one. **Prefill and decode are two shapes of the same call**, and the whole puzzle is
 # now this: why does a call with 1 row cost nearly as much as a call with dozens?
 #
 # ## The same weights, another number of rows
@@ -333,7 +334,7 @@ def one_pass(count):
 passes = bench.compare({count: one_pass(count) for count in ROWS}, repeats=3, budget_s=12)
 ms = {count: 1e3 * timing.median for count, timing in passes.items()}
 
-# %% tags=["reveal", "hide-input", "nbval-ignore-output"]
+# %% tags=["reveal", "hide-input", "hide-output", "nbval-ignore-output"]
 forecast = {
     count: 1e3 * cost.predict_prefill(config, chip, count, 1, session.dtype).seconds for count in ROWS
 }
@@ -399,14 +400,16 @@ table(
     ["chip (datasheet)", "TFLOP/s, bf16", "TB/s", "rows that cost as much as one, at best"],
 )
 
+# %% tags=["hide-input", "nbval-ignore-output"]
+callout(
+    "takeaway",
+    "**Takeaway.** How many tokens of a long prompt one token of the answer is worth is peak × bytes per weight / "
+    f"(2 × bandwidth). That is a property of the chip: {meet:.0f} for this one at {8 * size:.0f} bits, "
+    f"{hardware.ridge(a100, 'bf16'):.0f} for an A100 and {hardware.ridge(h100, 'bf16'):.0f} for an H100 at 16 bits. "
+    "[Chapter 2](02_roofline.ipynb) calls it the ridge.",
+)
+
 # %% [markdown]
-# <div class="callout takeaway">
-#
-# **Takeaway.** One token of the answer costs as much as (peak / bandwidth) tokens of a long prompt, in 16 bits: 10 to 50
-# on a CPU, hundreds on a GPU. The ratio is a property of the chip. [Chapter 2](02_roofline.ipynb) calls it the ridge.
-#
-# </div>
-#
 # ## How fast could it be?
 #
 # If a decode step is one read of the weights, its time has a floor that needs no benchmark: bytes per step over
@@ -450,7 +453,7 @@ my_tpot_guess = 4.0  # times
 short = bench.generation(model, 32, new_tokens=9, repeats=3)
 long = bench.generation(model, 512, new_tokens=9, repeats=3)
 
-# %% tags=["reveal", "hide-input", "nbval-ignore-output"]
+# %% tags=["reveal", "hide-input", "hide-output", "nbval-ignore-output"]
 expected = [cost.predict_decode(config, chip, p + 5, 1, session.dtype).seconds for p in (32, 512)]
 middle = short.decode.median
 reveal(
@@ -639,11 +642,14 @@ table(
     align="lr",
 )
 
+# %% tags=["hide-input", "nbval-ignore-output"]
+markdown(
+    f"Why about {tokens_in / tokens_out:.0f} there, and {worth:.0f} here? Their decode steps carry many users at once, "
+    "so the read of the weights is shared again, and what remains is each user's own cache. Thirty-two users at once "
+    f"should bring this machine to {many:.1f}. Sharing a read among strangers is what batching is (chapter 8)."
+)
+
 # %% [markdown]
-# Why is it about 5 there and so much more here? Their decode steps carry many users at once, so the read of the weights
-# is shared again, and what remains is each user's own cache. Sharing reads among strangers is what
-# [batching](08_batching.ipynb) is.
-#
 # ## How this could fool you
 #
 # | trap | how it looks | guard here |
@@ -672,7 +678,7 @@ lab = generate_lab(model, tokenizer, prompt="Why is the evening sky red?", max_n
 #
 # | engine | prefill and decode apart | seen in |
 # | --- | --- | --- |
-# | vLLM | `vllm bench serve` prints TTFT, TPOT (without the first token) and ITL; a server's `/metrics` has `vllm:time_to_first_token_seconds` | [docs](https://docs.vllm.ai/en/latest/benchmarking/cli/), v0.15, 2026 |
+# | vLLM | `vllm bench serve` prints TTFT, TPOT (without the first token) and ITL; a server's `/metrics` has `vllm:time_to_first_token_seconds` | [docs](https://docs.vllm.ai/en/v0.33.0/benchmarking/cli/), v0.33, 2026 |
 # | SGLang | `python -m sglang.bench_serving` for a running server; `sglang.bench_one_batch` for one static batch | [docs](https://github.com/sgl-project/sglang/blob/main/docs/developer_guide/benchmark_and_profiling.md), November 2026 |
 # | TensorRT-LLM | `trtllm-bench latency`, `trtllm-bench throughput` | [docs](https://nvidia.github.io/TensorRT-LLM/commands/trtllm-bench.html), 1.3, 2026 |
 # | llama.cpp | `llama-bench -p 512 -n 128` prints tokens per second as `pp512` and `tg128` | [README](https://github.com/ggml-org/llama.cpp/blob/master/tools/llama-bench/README.md), November 2026 |
@@ -823,4 +829,8 @@ markdown(grading.table("01"))
 print(session)
 print(f"chip: {chip.name}; {chip.kind}, {chip.note}")
 print("timed by lumen.bench: medians of interleaved repeats, device waited for, garbage collector off")
-print("evidence: the raw samples are in this notebook's outputs and variables (timed, passes, short, long)")
+if is_static():  # run for the book: publish the raw samples
+    bench.evidence(
+        "ch01_prefill_decode", {"opening": timed, "passes": passes, "short": short, "long": long}, seed=0
+    )
+print("raw samples: book/evidence/ch01_prefill_decode.json")

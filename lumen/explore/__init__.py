@@ -27,7 +27,18 @@ _HOME = {
     "cache_reads_lab": "live",
     "matmul_lab": "matmul",
 }
-_MODULES = {"cache_size", "kv_stepper", "live", "matmul", "overlay", "quiz", "roofline", "show", "theme", "widget"}
+_MODULES = {
+    "cache_size",
+    "kv_stepper",
+    "live",
+    "matmul",
+    "overlay",
+    "quiz",
+    "roofline",
+    "show",
+    "theme",
+    "widget",
+}
 
 __all__ = sorted(_HOME)
 

@@ -72,8 +72,7 @@ class CacheReadsLab:
         self.steps: list[Step] = []
 
     def run(self, prompt: str, steps: int) -> None:
-        """Record `steps` passes over the prompt. Raises ValueError with the limit when it is empty or too
-        long."""
+        """Record `steps` passes over the prompt. Raises ValueError with the limit when it is empty or too long."""
         ids = self.tokenizer.encode(prompt)
         if not 1 <= len(ids) <= MOST_PROMPT:
             raise ValueError(
