@@ -291,7 +291,7 @@ def _reads(probe: Probe, model: Llama, make: Callable[..., Any]) -> None:
 # debug --------------------------------------------------------------------------------------------
 
 
-def broken_attend(q, k, v):  # type: ignore[no-untyped-def]
+def broken_attend(q, k, v):
     """The T newest of S tokens attend to all S. q (B, H, T, D), k and v (B, Hkv, S, D)."""
     groups = q.shape[1] // k.shape[1]
     k, v = k.repeat(1, groups, 1, 1), v.repeat(1, groups, 1, 1)
