@@ -14,9 +14,9 @@
 # %% [markdown] tags=["badges"]
 # <div class="badges">
 #
-# [Colab: chapter](https://colab.research.google.com/github/lumen-course/lumen/blob/main/chapters/01_prefill_decode.ipynb)
+# [Colab: chapter](https://colab.research.google.com/github/lumen-course/lumen/blob/main/chapters/01_prefill_decode.ipynb) [Colab: exercises](https://colab.research.google.com/github/lumen-course/lumen/blob/main/exercises/01_prefill_decode.ipynb) [Colab: solutions](https://colab.research.google.com/github/lumen-course/lumen/blob/main/solutions/01_prefill_decode.ipynb)
 #
-# CPU is enough · read 25 min · run 1 min · practise 60 min
+# CPU is enough · read 25 min · run 1 min · practise 60 min · here: [exercises](../exercises/01_prefill_decode.ipynb), [solutions](../solutions/01_prefill_decode.ipynb)
 #
 # </div>
 
@@ -54,7 +54,7 @@ session = lumen.setup("01_prefill_decode")
 
 # %%
 import importlib.util
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import torch
 
@@ -71,7 +71,7 @@ from lumen.explore import (
     reveal,
     table,
 )
-from lumen.explore.lab import is_static
+from lumen.explore.lab import is_static, milliseconds
 from lumen.explore.theme import log_axis
 
 torch.set_grad_enabled(False)
@@ -109,8 +109,8 @@ print("from token to token:", timed.decode)
 per_prompt_token = timed.ttft / len(prompt)
 worth = timed.tpot / per_prompt_token  # tokens of prompt that cost as much as one token of answer
 markdown(
-    f"The {len(prompt)} tokens of the prompt took **{1e3 * timed.ttft:.0f} ms**, which is "
-    f"{1e3 * per_prompt_token:.2g} ms each. A token of the answer took **{1e3 * timed.tpot:.3g} ms**. "
+    f"The {len(prompt)} tokens of the prompt took **{milliseconds(timed.ttft)}**, which is "
+    f"{milliseconds(per_prompt_token)} each. A token of the answer took **{milliseconds(timed.tpot)}**. "
     f"On this machine one token of the answer costs as much as **{worth:.0f} tokens of the prompt**. "
     "Keep that figure: the rest of the page explains it, and then moves it."
 )
@@ -120,7 +120,7 @@ steps = timed.decode.samples[-16:]
 when = [1e3 * t for t in accumulate([timed.ttft, *steps])]
 known = len(prompt) + 1
 fig = figure(
-    f"{len(prompt)} tokens are read in {1e3 * timed.ttft:.0f} ms; then each one takes {1e3 * timed.tpot:.3g} ms",
+    f"{len(prompt)} tokens are read in {milliseconds(timed.ttft)}; then each one takes {milliseconds(timed.tpot)}",
     x="time (ms)",
     y="tokens the model has been through",
 )
@@ -368,15 +368,16 @@ label_line(fig, 1, ms[1], "measured", palette.orange, anchor="left", shift=16)
 fig
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-nearly_free = max(r for r in ROWS if ms[r] <= 2 * ms[1])
+nearly_free = next((r for r, more in pairwise(ROWS) if ms[more] > 2 * ms[1]), ROWS[-1])
 table(
     [[r, ms[r], ms[r] / r, ms[1] / (ms[r] / r)] for r in (1, 4, 16, 64, 256, 512)],
-    ["rows", "ms a pass", "ms a row", "one row alone costs as much as"],
+    ["rows", "ms a pass", "ms a row", "one row alone costs as much as … of these"],
 )
 markdown(
     f"Up to **{nearly_free} rows** a pass takes less than twice as long as with one. There the pass is busy with "
-    "reading, and further rows ride along. Then the arithmetic takes over, and the line turns upwards. "
-    f"In a pass of 512, a row costs {ms[512] / 512:.2g} ms; alone it costs {ms[1]:.3g} ms, "
+    "reading, and further rows ride along. "
+    + ("Then the arithmetic takes over, and the line turns upwards. " if nearly_free < 512 else "")
+    + f"In a pass of 512, a row costs {ms[512] / 512:.2g} ms; alone it costs {milliseconds(ms[1] / 1e3)}, "
     f"**{ms[1] / (ms[512] / 512):.0f} times** as much. "
     "(The measured line has dents: libraries change their method as the number of rows grows, ours among them. It lies "
     "above both dashed lines because they are bounds: norms, attention, and the cost of starting each operator are not "
@@ -406,6 +407,7 @@ callout(
     "**Takeaway.** How many tokens of a long prompt one token of the answer is worth is peak × bytes per weight / "
     f"(2 × bandwidth). That is a property of the chip: {meet:.0f} for this one at {8 * size:.0f} bits, "
     f"{hardware.ridge(a100, 'bf16'):.0f} for an A100 and {hardware.ridge(h100, 'bf16'):.0f} for an H100 at 16 bits. "
+    "What a pass pays once, whatever its rows, such as starting its operators, makes it larger. "
     "[Chapter 2](02_roofline.ipynb) calls it the ridge.",
 )
 
@@ -427,8 +429,8 @@ table(
         ["bytes of weights", f"{step.weights / 1e6:.0f} MB"],
         [f"bytes of cache, {context} tokens", f"{step.cache_read / 1e6:.1f} MB"],
         ["floor: bytes / bandwidth", f"{1e3 * floor:.3g} ms"],
-        ["forecast of the cost model: floor, plus everything else", f"{1e3 * forecast_step.seconds:.3g} ms"],
-        ["measured", f"{1e3 * timed.tpot:.3g} ms"],
+        ["forecast of the cost model: the floor, and everything else", milliseconds(forecast_step.seconds)],
+        ["measured", milliseconds(timed.tpot)],
     ],
     ["one token of SmolLM2's answer", "here"],
     align="lr",
@@ -467,12 +469,18 @@ reveal(
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 extra = cost.kv_bytes(config, 480, 1, session.dtype)
+grown = long.tpot / short.tpot
 markdown(
     f"The step reads the same {step.weights / 1e6:.0f} MB of weights as before. The 480 more tokens of context add "
-    f"{extra / 1e6:.0f} MB of cache, {extra / step.weights:.0%}. That is the whole difference, and it is why a chat stays "
-    "about as quick at its tenth message as at its first. It does not last for ever: at "
-    f"{step.weights / cost.kv_bytes_per_token(config, session.dtype):,.0f} tokens of context the cache would weigh as "
-    "much as the weights."
+    f"{extra / 1e6:.0f} MB of cache, {extra / step.weights:.0%}. "
+    + (
+        "That is the whole difference, and it is why a chat stays about as quick at its tenth message as at its first. "
+        if grown < 1.3
+        else f"The clock says {grown:.2g} times, more than these bytes explain. Look at the spread before you believe "
+        "it: another program may have run beside this one. "
+    )
+    + f"It does not last for ever: at {step.weights / cost.kv_bytes_per_token(config, session.dtype):,.0f} tokens of "
+    "context the cache would weigh as much as the weights."
 )
 
 # %% [markdown]
@@ -507,7 +515,13 @@ table(
         for name, (what, saved, where) in levers.items()
     ]
     + [
-        ["no work twice", "no cache: run all tokens again", f"{again - now:.3g} ms saved already", "–", "4–7"]
+        [
+            "no work twice",
+            "no cache: run all tokens again",
+            f"{milliseconds((again - now) / 1e3)} saved already",
+            "–",
+            "4–7",
+        ]
     ],
     ["lever", "what is pulled, as an example", "could save per token", "share", "chapters"],
     align="llrrl",
@@ -546,7 +560,7 @@ fig
 # %% tags=["hide-input", "nbval-ignore-output"]
 markdown(
     "A classifier reads 512 tokens and says one word: **0 %** decode. A smaller weight format, a compiler for the decode "
-    f"step, a drafter: each would save nothing of its {1e3 * long.ttft:.0f} ms. Prefill and decode weigh the same when "
+    f"step, a drafter: each would save nothing of its {milliseconds(long.ttft)}. Prefill and decode weigh the same when "
     f"the answer has 1 + TTFT / TPOT tokens, here {1 + short.ttft / short.tpot:.0f} behind the short prompt and "
     f"{1 + long.ttft / long.tpot:.0f} behind the long one. Before you choose a technique, find out on which side of that "
     "number your traffic is."
@@ -554,8 +568,8 @@ markdown(
 
 # %% [markdown]
 # And a negative control. A common benchmark divides the whole latency by the number of tokens and calls it TPOT, so the
-# first token's prefill is counted as decode. If that were right, the result could not depend on the prompt: we have just
-# seen that TPOT hardly does.
+# first token's prefill is counted as decode. If that were right, the result would hardly depend on the prompt, because
+# the bytes of a step hardly do.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 wrong = {run.prompt_len: cost.end_to_end(run.ttft, run.tpot, 9) / 9 for run in (short, long)}
@@ -691,7 +705,7 @@ markdown(
     f"- **The loop.** {len(ours)} tokens took {counted['cache'].passes} passes and {counted['cache'].rows} rows with a "
     f"cache, {counted['no cache'].rows} rows without. Prefill and decode are two shapes of one call.\n"
     f"- **Time per token.** Bytes over bandwidth: {W / 1e6:.0f} MB at {chip.bandwidth / 1e9:.3g} GB/s is {read_ms:.3g} ms; "
-    f"measured {1e3 * timed.tpot:.3g} ms. A 7B model in 16 bits on an A100: {1e3 * seven:.1f} ms.\n"
+    f"measured {milliseconds(timed.tpot)}. A 7B model in 16 bits on an A100: {1e3 * seven:.1f} ms.\n"
     f"- **In against out.** One token of the answer cost {worth:.0f} tokens of the prompt here; at best "
     f"{hardware.ridge(a100, 'bf16'):.0f} on an A100, {hardware.ridge(h100, 'bf16'):.0f} on an H100.\n"
     f"- **Levers.** Fewer bytes, more work per byte, less overhead, no work twice. Longest reach here: {best_lever}, "
