@@ -267,21 +267,24 @@ markdown(grading.header("01", "three-faults"))
 # %% [markdown]
 # Each of these faults has been printed in a tutorial or shipped in a program. `step(tokens)` stands for a forward pass:
 # it returns the next token.
-#
-# ```python
-# def broken(step, prompt, n, stop_ids):
-#     tokens = list(prompt)
-#     token = step(tokens)
-#     while True:
-#         if token and token in stop_ids:
-#             break
-#         tokens.append(token)
-#         token = step(tokens)
-#         if len(tokens) == len(prompt) + n:
-#             break
-#     return tokens[len(prompt):]
-# ```
-#
+
+
+# %%
+def broken(step, prompt: list[int], n: int, stop_ids: set[int]) -> list[int]:
+    """At most `n` tokens after `prompt`, up to a stop id. As found; leave it as it is."""
+    tokens = list(prompt)
+    token = step(tokens)
+    while True:
+        if token and token in stop_ids:
+            break
+        tokens.append(token)
+        token = step(tokens)
+        if len(tokens) == len(prompt) + n:
+            break
+    return tokens[len(prompt) :]
+
+
+# %% [markdown]
 # Find the three and write `mended`, with the same promise: at most `n` tokens, up to a stop id, and not one pass more
 # than tokens that come up. The check counts the calls of `step`.
 #
@@ -369,7 +372,7 @@ def chatbot() -> dict:
         "bandwidth": replace(chip, bandwidth=2 * chip.bandwidth),
     }
     fits = {name: cost.max_batch(llama, one, context=650, tpot=5e-3) for name, one in chips.items()}
-    twice = max(fits, key=fits.get)  # the rent is the same, so the largest batch in 5 ms has the cheapest tokens
+    twice = max(fits, key=fits.get)  # same rent, so most users in 5 ms means the cheapest tokens
     return {"twice": twice, "batch": fits[twice]}
     ### END SOLUTION
 
