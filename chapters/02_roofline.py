@@ -938,8 +938,7 @@ Roofline(
 # cache, and watch the roof being broken.
 
 # %% tags=["nbval-ignore-output"]
-matmul_lab(rows=8, inputs=576, outputs=3072, chip=chip);
-
+matmul_lab(rows=8, inputs=576, outputs=3072, chip=chip)
 # %% [markdown]
 # ## In production
 #

@@ -415,7 +415,7 @@ reveal(
     title=f"{work.ratio:.0f} times less work was {middle:.1f} times less time",
 )  # fmt: skip
 
-# %% tags=["hide-input", "nbval-ignore-output"]
+# %% tags=["hide-input", "hide-output", "nbval-ignore-output"]
 chip = hardware.measure(progress=False)
 weights_read = cost.weight_bytes(config, "fp32")
 if middle < 0.8 * work.ratio:
@@ -647,7 +647,7 @@ reveal(
     title=f"At 4,096 tokens a dynamic step takes {found:.2f} times a static one", log=False,
 )  # fmt: skip
 
-# %% tags=["hide-input", "nbval-ignore-output"]
+# %% tags=["hide-input", "hide-output", "nbval-ignore-output"]
 rows = [
     [n, f"{1e3 * steps[n]['static'].median:.1f}", f"{1e3 * steps[n]['dynamic'].median:.1f}",
      f"{n * kappa / 1e6:.1f}", f"{2 * n * kappa / 1e6:.1f}"]

@@ -53,16 +53,13 @@ from lumen.explore import markdown
 torch.set_grad_enabled(False)
 grader = grading.for_chapter("01")
 
-# %% tags=["hide-input"]
-markdown(grading.table("01"))
-
 # %% [markdown]
 # ## 1 · The loop, with an end
-
-# %% tags=["hide-input"]
-markdown(grading.header("01", "loop"))
-
-# %% [markdown]
+#
+# **Build** · difficulty 3 of 5 · importance 5 of 5 · 20 minutes · 4 points
+#
+# *It will have shown:* n tokens take n passes, the first of them the prefill, and id 0 is a token like any other.
+#
 # The chapter's loop never ends before token $n$. A chat model ends its answer itself, with one of several stop ids, and
 # SmolLM2 has two of them: 2 and **0**.
 #
@@ -118,11 +115,11 @@ grader.check("loop", generate)
 
 # %% [markdown]
 # ## 2 · A model you have not got, on a chip you have not got
-
-# %% tags=["hide-input"]
-markdown(grading.header("01", "tpot-7b"))
-
-# %% [markdown]
+#
+# **Predict** · difficulty 1 of 5 · importance 5 of 5 · 5 minutes · 1 point
+#
+# *It will have shown:* Bytes over bandwidth bounds every decoder's speed, before anything is installed.
+#
 # A model of 7 billion parameters, stored in 16 bits, on an A100 whose memory delivers 2.0 TB/s. One user, a short
 # context. What is the least time per token, in **milliseconds**?
 #
@@ -164,11 +161,11 @@ markdown(
 
 # %% [markdown]
 # ## 3 · What 2,048 tokens of prompt are worth
-
-# %% tags=["hide-input"]
-markdown(grading.header("01", "prompt-in-answers"))
-
-# %% [markdown]
+#
+# **Predict** · difficulty 2 of 5 · importance 4 of 5 · 8 minutes · 2 points
+#
+# *It will have shown:* Prompt length over the ridge: the size of the model cancels, so it holds for 7B and for 700B.
+#
 # The same model on the same A100, which does 312 TFLOP/s in 16 bits. A prompt of 2,048 tokens is bound by arithmetic
 # (leave attention out), a token of the answer by bandwidth. How many **tokens of answer** take as long as the prompt?
 #
@@ -210,11 +207,11 @@ markdown(
 
 # %% [markdown]
 # ## 4 · Four sentences from print
-
-# %% tags=["hide-input"]
-markdown(grading.header("01", "in-print"))
-
-# %% [markdown]
+#
+# **Literature** · difficulty 3 of 5 · importance 3 of 5 · 12 minutes · 2 points
+#
+# *It will have shown:* Two of four circulating sentences do not survive a recount; the ratio in one of them does.
+#
 # All four circulate in published introductions. Recount them; two are wrong.
 #
 # - **a.** A decode step of a 7B model in 16 bits reads 14 GB, which takes about 7 ms at 2 TB/s.
@@ -260,11 +257,11 @@ grader.check("in-print", in_print)
 
 # %% [markdown]
 # ## 5 · A loop with three faults
-
-# %% tags=["hide-input"]
-markdown(grading.header("01", "three-faults"))
-
-# %% [markdown]
+#
+# **Debug** · difficulty 3 of 5 · importance 4 of 5 · 15 minutes · 3 points
+#
+# *It will have shown:* Three faults that were printed or shipped: a pass too many, id 0 taken for nothing, no end at n = 0.
+#
 # Each of these faults has been printed in a tutorial or shipped in a program. `step(tokens)` stands for a forward pass:
 # it returns the next token.
 
@@ -329,11 +326,11 @@ grader.check("three-faults", mended)
 
 # %% [markdown]
 # ## 6 · Twice the FLOP/s or twice the bandwidth?
-
-# %% tags=["hide-input"]
-markdown(grading.header("01", "chatbot"))
-
-# %% [markdown]
+#
+# **Decide** · difficulty 3 of 5 · importance 5 of 5 · 15 minutes · 3 points
+#
+# *It will have shown:* For a chatbot bandwidth buys speed and batch; FLOP/s shorten a TTFT that was short already.
+#
 # A chatbot serves Llama-3-8B in bf16: prompts of 500 tokens, answers of 300. You rent a chip like an H100 (989 TFLOP/s,
 # 3.35 TB/s, 80 GB), and for the same price one of its two rates is doubled: `"flops"` or `"bandwidth"`. You also choose
 # how many users share each step, `batch` from 1 to 512. The promise:

@@ -42,18 +42,17 @@ session = lumen.setup("02_roofline")
 
 # %%
 from lumen import CONFIGS, ModelConfig, cost
-from lumen.explore import show
 from lumen.hardware import CHIPS
 
 grader = lumen.grading.for_chapter("02")
 
 # %% [markdown]
 # ## 1 · How many users until arithmetic is the limit?
-
-# %% tags=["hide-input"]
-show.markdown(lumen.grading.header("02", "users-to-ridge"))
-
-# %% [markdown]
+#
+# **Predict** · difficulty 2 of 5 · importance 5 of 5 · 6 minutes · 1 point
+#
+# *It will have shown:* Fewer bits a weight bring the ridge nearer in users, although the chip is the same.
+#
 # An **A100 with 40 GB** does 312 TFLOP/s in bf16 and reads 1,555 GB/s. A model's weights are stored in **8 bits** and are
 # unpacked to bf16 in registers, where the arithmetic happens. Contexts are short: leave the cache out.
 #
@@ -96,11 +95,11 @@ grader.check("users-to-ridge", users_to_ridge)
 
 # %% [markdown]
 # ## 2 · The FLOPs of a token, to the last one
-
-# %% tags=["hide-input"]
-show.markdown(lumen.grading.header("02", "count-flops"))
-
-# %% [markdown]
+#
+# **Build** · difficulty 3 of 5 · importance 5 of 5 · 15 minutes · 3 points
+#
+# *It will have shown:* Every FLOP of a decoder's matrices follows from seven numbers of its card, and torch counts the same.
+#
 # Write `count_flops(config, context)`: the FLOPs of one token that goes through the whole model and sees `context` keys, its
 # own among them. Count every matrix product: projections, attention, MLP, head. Leave out norms, rotations, softmax.
 #
@@ -165,11 +164,11 @@ print("torch agrees:", counter.get_total_flops() == count_flops(small, 11))
 
 # %% [markdown]
 # ## 3 · Does attention dominate beyond 6d?
-
-# %% tags=["hide-input"]
-show.markdown(lumen.grading.header("02", "crossover"))
-
-# %% [markdown]
+#
+# **Literature** · difficulty 3 of 5 · importance 3 of 5 · 10 minutes · 2 points
+#
+# *It will have shown:* A rule of thumb carries the architecture it was made for.
+#
 # From an introduction to transformer arithmetic, in our words:
 #
 # - **a** With multi-head attention and an MLP of two matrices and width $4d$, a token costs $24d^2$ FLOPs per layer, and $4d$
@@ -215,11 +214,11 @@ grader.check("crossover", crossover)
 
 # %% [markdown]
 # ## 4 · A dashboard with an impossible MBU
-
-# %% tags=["hide-input"]
-show.markdown(lumen.grading.header("02", "utilisation"))
-
-# %% [markdown]
+#
+# **Debug** · difficulty 2 of 5 · importance 4 of 5 · 10 minutes · 2 points
+#
+# *It will have shown:* Both percentages are sentences about the model's work, so each factor must be the model's, not the program's.
+#
 # A colleague's dashboard shows 32 users on one H100, 9.5 ms per step. Its figures were made by this function. Run it.
 
 
@@ -286,11 +285,11 @@ grader.check("utilisation", utilisation)
 
 # %% [markdown]
 # ## 5 · The benchmark that measured the cache
-
-# %% tags=["hide-input"]
-show.markdown(lumen.grading.header("02", "memory-bandwidth"))
-
-# %% [markdown]
+#
+# **Debug** · difficulty 3 of 5 · importance 4 of 5 · 12 minutes · 2 points
+#
+# *It will have shown:* A bandwidth is the memory's only when what was read could not have been anywhere else.
+#
 # To leave chance out, the machine of this exercise is simulated. `machine.read(start, size)` reads `size` bytes of its 1 GiB
 # from address `start` on, `machine.clock()` tells its time in seconds, `machine.cache_bytes` is the size of its cache. Each
 # call of `read` costs 2 µs on top. What was read last stays in the cache.
@@ -355,11 +354,11 @@ grader.check("memory-bandwidth", memory_bandwidth)
 
 # %% [markdown]
 # ## 6 · Llama-3-70B under 40 ms
-
-# %% tags=["hide-input"]
-show.markdown(lumen.grading.header("02", "choose-chips"))
-
-# %% [markdown]
+#
+# **Decide** · difficulty 4 of 5 · importance 5 of 5 · 15 minutes · 3 points
+#
+# *It will have shown:* Capacity decides how many users share a step, and how many share it decides the price.
+#
 # "A 70B model in BF16 runs at 24 tokens per second on an H100" is a division: 3.35 TB/s by 140 GB. The card holds 80.
 #
 # Do better. Serve Llama-3-70B to users who have 4,096 tokens of context each. A token may take **40 ms** at most, and weights
