@@ -54,6 +54,7 @@ session = lumen.setup("01_prefill_decode")
 
 # %%
 import importlib.util
+import textwrap
 from itertools import accumulate, pairwise
 
 import torch
@@ -94,7 +95,7 @@ red. Clouds are white because their drops are larger than the waves and scatter 
 prompt = tokenizer.apply_chat([{"role": "user", "content": LIGHT + "\n\nWhy is the evening sky red?"}])
 answer = lumen.generate(model, [prompt], 33, tokenizer=tokenizer)[0]
 print(f"{len(prompt)} tokens in: {prompt[:6]} …\n{len(answer.tokens)} tokens out: {answer.tokens[:6]} …\n")
-print(answer.text)
+print(textwrap.fill(answer.text, 88))
 
 # %% [markdown]
 # It is a small model; here we read it for its clock. `lumen.bench.generation` runs the same sizes a few times and keeps

@@ -900,7 +900,7 @@ beyond = [s for s in sizes if rates[s] > 1.1 * bandwidth]
 show.markdown(
     f"Arrays up to {max(beyond) / 2**20:g} MiB beat the roof, so they came from the chip's own caches. The control fails as it "
     "should, and the lesson holds for models too: the roof is a statement about memory, and a model small enough to stay in "
-    "the last-level cache does not live under it. `hardware.measure()` goes round at least 128 MiB, and "
+    "the last-level cache does not live under it. `hardware.measure()` goes round at least 256 MiB, and "
     f"SmolLM2's {cost.weight_bytes(config, dtype) / 2**20:.0f} MiB do not fit either."
     if beyond
     else "No size beat the roof by 10% here: the caches are too small or too slow for this test, or the machine was busy. "
@@ -912,7 +912,7 @@ show.markdown(
 #
 # | trap | how it looks | guard here |
 # | --- | --- | --- |
-# | the benchmark's array fits in a cache | bandwidth above the data sheet, MBU of every model too low | probes go round four times the last-level cache |
+# | the benchmark's array fits in a cache | bandwidth above the data sheet, MBU of every model too low | probes go round eight times the last-level cache, 256 MiB at least |
 # | multiply-adds counted once, or a peak with 2:4 sparsity | MFU half, or half again, of what it is | two FLOPs a multiply-add; dense peaks only |
 # | MFU taken for the goal | recomputing everything scores best | tokens per second stand beside every percentage |
 
@@ -938,7 +938,7 @@ Roofline(
 # cache, and watch the roof being broken.
 
 # %% tags=["nbval-ignore-output"]
-matmul_lab(rows=8, inputs=576, outputs=3072, chip=chip)
+lab = matmul_lab(rows=8, inputs=576, outputs=3072, chip=chip)
 # %% [markdown]
 # ## In production
 #
@@ -947,7 +947,7 @@ matmul_lab(rows=8, inputs=576, outputs=3072, chip=chip)
 # | vLLM 0.15 | `--max-num-seqs` caps the users of a step, `--max-num-batched-tokens` its rows; `vllm bench latency --batch-size 8 --input-len 32 --output-len 128` times one batch | [docs](https://docs.vllm.ai/en/v0.15.0/api/vllm/benchmarks/latency/) |
 # | SGLang, docs of 2026 | `python -m sglang.bench_one_batch --batch-size 1 8 32` runs the model alone, without server and scheduler | [docs](https://github.com/sgl-project/sglang/blob/main/docs/developer_guide/benchmark_and_profiling.md) |
 # | TensorRT-LLM 1.0 | `trtllm-bench throughput` and `latency`; `--max_batch_size`, `--max_num_tokens` | [docs](https://nvidia.github.io/TensorRT-LLM/1.0.0rc6/commands/trtllm-bench.html) |
-# | llama.cpp, 2025 | `llama-batched-bench -npp 128 -ntg 128 -npl 1,2,4,8,16,32`: prefill and decode speed for each number of users | [README](https://github.com/ggml-org/llama.cpp/tree/master/tools/batched-bench) |
+# | llama.cpp, 2025 | `llama-batched-bench -npp 128 -ntg 128 -npl 1,2,4,8,16,32`: prefill and decode speed for each number of users | [docs](https://github.com/ggml-org/llama.cpp/tree/master/tools/batched-bench) |
 #
 # The columns to look for are decode tokens/s against users: on the slope they rise almost in proportion, at the ridge they
 # stop. `-npl` of llama.cpp draws the figure of this chapter for any GGUF on any machine.

@@ -143,7 +143,7 @@ def generate_lab(
 ) -> GenerateLab:
     """Show the lab and return it. `chat` wraps the prompt in the model's chat template (default: if it has one).
 
-    >>> generate_lab(model, tokenizer);  # end with a semicolon
+    >>> lab = generate_lab(model, tokenizer)
     """
     if chat is None:
         chat = bool(getattr(tokenizer, "chat_template", None))

@@ -111,7 +111,7 @@ class MatmulLab:
 def matmul_lab(*, rows: int = 1, inputs: int = 576, outputs: int = 3072, chip: Any = None) -> MatmulLab:
     """Show the lab and return it. On the static page stands a recorded run.
 
-    >>> matmul_lab(rows=8);  # end with a semicolon
+    >>> lab = matmul_lab(rows=8)
     """
     lab = MatmulLab(chip)
     sentence = why_static()
