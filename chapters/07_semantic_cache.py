@@ -164,7 +164,11 @@ def embed(texts, mask_padding=True):
 
 
 # %% tags=["nbval-check-output"]
-short_and_long = [STORED, "Rust?", "How do I delete every file in this folder that is older than thirty days?"]
+short_and_long = [
+    STORED,
+    "Rust?",
+    "How do I delete every file in this folder that is older than thirty days?",
+]
 theirs = encoder.encode(short_and_long)  # sentence-transformers
 ours = embed(short_and_long)
 careless = embed(short_and_long, mask_padding=False)
@@ -313,9 +317,17 @@ if faiss_record:
             for n, e in found.items() if e["kind"] == kind and "rescored" not in n
         ]  # fmt: skip
         x, y = zip(*sorted(points), strict=True)
-        fig.add_scatter(x=x, y=y, mode="lines+markers" if kind != "pq" else "markers", line_color=color, name=name)
+        fig.add_scatter(
+            x=x, y=y, mode="lines+markers" if kind != "pq" else "markers", line_color=color, name=name
+        )
     fig.add_scatter(
-        x=[1e6 * flat], y=[1], mode="markers+text", text="flat", textposition="bottom center", marker_color=palette.grey, showlegend=False
+        x=[1e6 * flat],
+        y=[1],
+        mode="markers+text",
+        text="flat",
+        textposition="bottom center",
+        marker_color=palette.grey,
+        showlegend=False,
     )
     fig.update_layout(showlegend=True)
     fig.update_yaxes(tickformat=".0%")
@@ -366,7 +378,11 @@ fig
 markdown(
     "Unrelated questions are easy: they lie to the left. The orange ones lie among the blue ones, and the highest of "
     f"them lies at {above_all:.3f}, "
-    + ("above every paraphrase." if above_all > max(i.score for i in tune if i.pair.same) else "above most of them.")
+    + (
+        "above every paraphrase."
+        if above_all > max(i.score for i in tune if i.pair.same)
+        else "above most of them."
+    )
     + f" To shut out all but {LIMIT:.0%} of them, the threshold must "
     + (
         "rise so far that no paraphrase is left."
@@ -486,7 +502,9 @@ markdown(
     f"{len(refused)} of {final.by_kind['paraphrase'][1]} paraphrases are refused by a rule and {len(low)} by the threshold. Each is an "
     "answer computed once more, nothing worse. "
     + (
-        "What gets through wrongly: " + "; ".join(f"“{i.pair.stored}” for “{i.pair.asked}” ({i.pair.kind})" for i in leaks) + "."
+        "What gets through wrongly: "
+        + "; ".join(f"“{i.pair.stored}” for “{i.pair.asked}” ({i.pair.kind})" for i in leaks)
+        + "."
         if leaks
         else "No trap of this half gets through."
     )
@@ -643,7 +661,11 @@ markdown(
     f"questions with their planets exchanged {swapped:.3f}.\n"
     f"- **The exact cache first.** Prompt, model, parameters and tenant are the key; it is never wrong.\n"
     f"- **The threshold is data, and not enough.** At 0.8, {usual.precision:.0%} of the hits were right; "
-    + ("no threshold kept false hits under 1 %.\n" if alone is None else f"under 1 % false hits {alone.recall:.0%} recall was left.\n")
+    + (
+        "no threshold kept false hits under 1 %.\n"
+        if alone is None
+        else f"under 1 % false hits {alone.recall:.0%} recall was left.\n"
+    )
     + f"- **A second reader** brought precision to {final.precision:.0%} at a recall of {final.recall:.0%}, on pairs that nobody had tuned on.\n"
     f"- **It pays** from a hit rate of {look_s / writing[100]:.1%} on for answers of 100 tokens, and not at all where each request is new."
 )

@@ -244,7 +244,12 @@ def worth_a_look() -> dict[str, float]:
     ### BEGIN SOLUTION
     look, answer, word = 20.0, 2500.0, 50.0
     mean = look + (1 - 0.2) * answer
-    return {"break-even": 100 * look / answer, "mean": mean, "faster": answer / mean, "one word": 100 * look / word}
+    return {
+        "break-even": 100 * look / answer,
+        "mean": mean,
+        "faster": answer / mean,
+        "one word": 100 * look / word,
+    }
     ### END SOLUTION
 
 

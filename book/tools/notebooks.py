@@ -57,6 +57,10 @@ def dumps(notebook: NotebookNode) -> str:
     return nbformat.writes(notebook).rstrip("\n") + "\n"
 
 
+# A wrong solution stops, no bars in outputs, labs store a recorded run instead of widgets.
+FOR_KERNELS = {"LUMEN_STRICT": "1", "TQDM_DISABLE": "1", "LUMEN_BOOK": "1"}
+
+
 def run(notebook: NotebookNode, folder: Path, label: str) -> None:
     """Execute in a fresh kernel whose working directory is `folder`; raises CellExecutionError."""
     bar = tqdm(total=sum(c.cell_type == "code" for c in notebook.cells), desc=label, unit="cell")
@@ -70,7 +74,7 @@ def run(notebook: NotebookNode, folder: Path, label: str) -> None:
         on_cell_executed=lambda cell, cell_index, execute_reply: bar.update(),
     )
     try:
-        client.execute()
+        client.execute(env={**os.environ, **FOR_KERNELS})
     finally:
         bar.close()
 
@@ -143,8 +147,6 @@ def main(argv: list[str]) -> int:
         if found:
             print("Cure: make notebooks")
         return int(bool(found))
-    # For the kernels: a wrong solution stops, no bars in outputs, labs store a recorded run instead of widgets.
-    os.environ.update(LUMEN_STRICT="1", TQDM_DISABLE="1", LUMEN_BOOK="1")
     failed = 0
     for path in tqdm(paths, desc="notebooks", unit="notebook", disable=len(paths) < 2):
         try:

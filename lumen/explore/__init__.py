@@ -1,5 +1,4 @@
-"""What the reader looks at and plays with: figures, explorers, live labs. Needs no torch to
-import.
+"""What the reader looks at and plays with: figures, explorers, live labs. Needs no torch to import.
 
 Everything is looked up on first use, so `import lumen.explore` costs nothing.
 """
@@ -30,6 +29,7 @@ _HOME = {
     "predicted_vs_measured": "overlay",
     "generate_lab": "live",
     "cache_reads_lab": "live",
+    "matmul_lab": "matmul",
     "samples_lab": "samples",
     "semantic_lab": "semantic",
 }
@@ -37,6 +37,7 @@ _MODULES = {
     "cache_size",
     "kv_stepper",
     "live",
+    "matmul",
     "overlay",
     "prompt_order",
     "quiz",

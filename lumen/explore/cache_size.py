@@ -1,5 +1,4 @@
-"""The cache-size calculator: bytes a token, users that fit, and the batch at which the cache outweighs the
-weights."""
+"""The cache-size calculator: bytes a token, users that fit, and the batch at which the cache outweighs the weights."""
 
 from __future__ import annotations
 
@@ -27,8 +26,7 @@ USERS = tuple(2**i for i in range(11))
 def sizes(
     config: ModelConfig, memory: float, context: int, users: int, kv: float, weight: float, reserve: float
 ) -> dict[str, Any]:
-    """Sizes in bytes, from `lumen.cost`. The twin of `sizes` in cache_size.js; `kv` and `weight` are bytes a
-    value."""
+    """Sizes in bytes, from `lumen.cost`. The twin of `sizes` in cache_size.js; `kv` and `weight` are bytes a value."""
     return {
         "perToken": cost.kv_bytes_per_token(config, kv),
         "perUser": cost.kv_bytes(config, context, dtype=kv),

@@ -1,5 +1,4 @@
-"""The KV stepper: which rows a decoder computes and which it reads, pass by pass, with a cache and
-without."""
+"""The KV stepper: which rows a decoder computes and which it reads, pass by pass, with a cache and without."""
 
 from __future__ import annotations
 

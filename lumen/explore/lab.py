@@ -17,8 +17,7 @@ SOFT = "opacity:.8;font-size:14px"
 
 
 def is_static() -> bool:
-    """True when the output will be stored for the book (LUMEN_BOOK=1): then no widget state may be left
-    behind."""
+    """True when the output will be stored for the book (LUMEN_BOOK=1): then no widget state may be left behind."""
     return os.environ.get("LUMEN_BOOK", "") not in ("", "0")
 
 
@@ -34,8 +33,7 @@ def why_static() -> str | None:
 
 
 def show_recorded(sentence: str, body: str) -> None:
-    """The lab as plain HTML: a sentence and one recorded run. `body` is HTML whose texts are already
-    escaped."""
+    """The lab as plain HTML: a sentence and one recorded run. `body` is HTML whose texts are already escaped."""
     display(
         HTML(
             f'<div class="lumen-lab" style="{BOX}"><p style="{SOFT}">{html.escape(sentence)}</p>{body}</div>'

@@ -1,5 +1,4 @@
-"""The generate lab: your own prompt, the text as it appears, and its speed beside what bytes over bandwidth
-predicts.
+"""The generate lab: your own prompt, the text as it appears, and its speed beside what bytes over bandwidth predicts.
 
 A lab is a widget only where a kernel answers. In notebooks that are run for the book (LUMEN_BOOK=1) it shows
 a sentence and a recorded run instead, so no widget state is ever stored. Its numbers are timings: tag the
@@ -34,8 +33,7 @@ class GenerateLab:
         self.completion: Any = None
 
     def predicted_tpot(self, context: int) -> float:
-        """Seconds a token at best: bytes of weights and cache that a step reads, over the memory's
-        bandwidth."""
+        """Seconds a token at best: bytes of weights and cache that a step reads, over the memory's bandwidth."""
         from lumen import cost, hardware
 
         if self.chip is None:
@@ -143,10 +141,9 @@ def generate_lab(
     chat: bool | None = None,
     chip: Any = None,
 ) -> GenerateLab:
-    """Show the lab and return it. `chat` wraps the prompt in the model's chat template (default: if it has
-    one).
+    """Show the lab and return it. `chat` wraps the prompt in the model's chat template (default: if it has one).
 
-    >>> generate_lab(model, tokenizer);  # end with a semicolon
+    >>> lab = generate_lab(model, tokenizer)
     """
     if chat is None:
         chat = bool(getattr(tokenizer, "chat_template", None))

@@ -32,8 +32,7 @@ def _number(value: float) -> str:
 def reveal(
     *, guess: float, model: float, measured: Value, unit: str, title: str, what: str = "", log: bool = True
 ) -> go.Figure:
-    """The reader's guess, the model's prediction and the measurement on one axis; whiskers show the whole
-    spread.
+    """The reader's guess, the model's prediction and the measurement on one axis; whiskers show the whole spread.
 
     `measured` is a number, raw samples, or anything with `.samples` (a `lumen.bench.Timing`); its median is
     the dot. `title` states the finding, `what` names the quantity on the axis, `unit` its unit. Above-zero
@@ -77,8 +76,7 @@ def reveal(
 
 
 def _room(low: float, high: float, log: bool) -> list[float]:
-    """Axis ends with space for the labels of the outermost points; in decades when the axis is
-    logarithmic."""
+    """Axis ends with space for the labels of the outermost points; in decades when the axis is logarithmic."""
     a, b = (math.log10(low), math.log10(high)) if log else (low, high)
     pad = max(0.18 * (b - a), 0.15 if log else 0.05 * max(abs(a), abs(b), 1e-12))
     return [a - pad, b + pad]
@@ -87,8 +85,7 @@ def _room(low: float, high: float, log: bool) -> list[float]:
 def predicted_vs_measured(
     points: Mapping[str, Sequence[tuple[float, Value]]], *, unit: str, title: str, band: float = 0.25
 ) -> go.Figure:
-    """Predictions against measurements on log-log axes, with the line of equality and a band of ± `band`
-    around it.
+    """Predictions against measurements on log-log axes, with the line of equality and a band of ± `band` around it.
 
     `points` maps a name (three at most are told apart at a glance) to pairs (predicted, measured); `measured`
     may be raw samples, whose median is the dot and whose spread the whiskers.

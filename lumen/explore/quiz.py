@@ -1,5 +1,4 @@
-"""Quizzes that answer back: every wrong choice says why it is wrong. No kernel, nothing stored, nothing
-sent."""
+"""Quizzes that answer back: every wrong choice says why it is wrong. No kernel, nothing stored, nothing sent."""
 
 from __future__ import annotations
 

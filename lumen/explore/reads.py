@@ -72,8 +72,7 @@ class CacheReadsLab:
         self.steps: list[Step] = []
 
     def run(self, prompt: str, steps: int) -> None:
-        """Record `steps` passes over the prompt. Raises ValueError with the limit when it is empty or too
-        long."""
+        """Record `steps` passes over the prompt. Raises ValueError with the limit when it is empty or too long."""
         ids = self.tokenizer.encode(prompt)
         if not 1 <= len(ids) <= MOST_PROMPT:
             raise ValueError(
@@ -163,7 +162,7 @@ def cache_reads_lab(
 ) -> CacheReadsLab:
     """Show the lab and return it. On the static page stands step `step` of a recorded run.
 
-    >>> cache_reads_lab(model, tokenizer, prompt="To be, or not to");  # end with a semicolon
+    >>> lab = cache_reads_lab(model, tokenizer, prompt="To be, or not to")
     """
     config = model.config
     if not (0 <= layer < config.num_layers and 0 <= head < config.num_heads and 1 <= step <= steps <= 16):

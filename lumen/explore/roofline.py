@@ -29,8 +29,7 @@ CONTEXTS = tuple(2**i for i in range(5, 18))
 
 
 def model_numbers(config: ModelConfig) -> dict[str, Any]:
-    """What the browser needs of a model: FLOPs a row, a head row and a (query, key) pair; values read and
-    kept."""
+    """What the browser needs of a model: FLOPs a row, a head row and a (query, key) pair; values read and kept."""
     flops = cost.flops_per_token(config)
     return {
         "name": config.name,
@@ -68,8 +67,7 @@ def predict(
     kv: float,
     math: Sequence[str],
 ) -> dict[str, Any]:
-    """One forward on the roofline: FLOP, B, FLOP/B, s, tokens/s and which limit binds. The twin of
-    roofline.js.
+    """One forward on the roofline: FLOP, B, FLOP/B, s, tokens/s and which limit binds. The twin of roofline.js.
 
     `phase`: "decode", one token a sequence that sees `context` keys, or "prefill", `context` tokens a
     sequence. `weight` and `kv` are bytes a value; `math` the formats the arithmetic may run in, of which the
@@ -116,8 +114,7 @@ def closest(values: Sequence[int], wanted: int) -> int:
 
 
 class Roofline(JSWidget):
-    """A roofline with sliders for batch and context, switches for phase and precision, a choice of chips and
-    models.
+    """A roofline with sliders for batch and context, switches for phase and precision, a choice of chips and models.
 
     >>> Roofline(chips=["H100 SXM", "L4"], models=["llama-3-8b"], batch=1, context=2048)
     """

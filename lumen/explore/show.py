@@ -89,8 +89,7 @@ def table(rows: Sequence[Sequence[Any]], headers: Sequence[str], align: str = ""
 
 
 def callout_markdown(kind: str, text: str) -> str:
-    """The Markdown of `callout`: a div with blank lines, so that Markdown inside it is rendered
-    everywhere."""
+    """The Markdown of `callout`: a div with blank lines, so that Markdown inside it is rendered everywhere."""
     if kind not in CALLOUTS:
         raise ValueError(f"there is no callout {kind!r}; choose from: {', '.join(CALLOUTS)}")
     return f'<div class="callout {kind}">\n\n{_escaped(text.strip())}\n\n</div>'

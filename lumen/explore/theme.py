@@ -71,8 +71,7 @@ def _template() -> go.layout.Template:
 
 
 def _plain(value: Any) -> Any:
-    """Arrays as short lists and floats with six digits: small, readable, and the same bytes on every
-    machine."""
+    """Arrays as short lists and floats with six digits: small, readable, and the same bytes on every machine."""
     if isinstance(value, Mapping):
         if "bdata" in value and "dtype" in value:
             array = np.frombuffer(base64.b64decode(value["bdata"]), dtype=value["dtype"])
@@ -118,8 +117,7 @@ def setup_plotly() -> None:
 
 
 def wrap(text: str, columns: int = TITLE_COLUMNS) -> str:
-    """Break a long title into lines; the book's script breaks it again to the width of the reader's
-    screen."""
+    """Break a long title into lines; the book's script breaks it again to the width of the reader's screen."""
     return "<br>".join(textwrap.wrap(text, columns, break_long_words=False)) or text
 
 
@@ -158,8 +156,7 @@ def figure(
 
 
 def nice_ticks(low: float, high: float, most: int = 7) -> list[float]:
-    """Round values between `low` and `high` for a logarithmic axis: 1, 2, 5 in each decade, or decades, or
-    fewer."""
+    """Round values between `low` and `high` for a logarithmic axis: 1, 2, 5 in each decade, or decades, or fewer."""
     if not 0 < low <= high:
         raise ValueError(f"a logarithmic axis runs from above zero upwards, not from {low} to {high}")
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)

@@ -33,8 +33,7 @@ def inline_module(name: str) -> str:
 
 
 class JSWidget:
-    """Base of the explorers. A subclass names its `module` (a file in static/) and passes its state as
-    keywords.
+    """Base of the explorers. A subclass names its `module` (a file in static/) and passes its state as keywords.
 
     The module's default export is `{ title, render({ state, el }) }`: it fills `el` from the JSON `state`.
     The element's id is a hash of module and state, so the same widget gives the same bytes on every machine

@@ -1,5 +1,4 @@
-"""Count what an answer costs: forward passes, rows, bytes, blocks. Never seconds: a count is the same on
-every machine.
+"""Count what an answer costs: forward passes, rows, bytes, blocks. Never seconds: a count is the same on every machine.
 
 Each counter wraps an object and passes everything else through, so it stands wherever the object could. A
 limit turns a loop that does not end into a verdict (`LimitReached` is caught by the check).

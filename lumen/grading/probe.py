@@ -1,5 +1,4 @@
-"""What a check holds in its hands: run the reader's code in a named case, compare, stop at the first
-difference.
+"""What a check holds in its hands: run the reader's code in a named case, compare, stop at the first difference.
 
     def check(answer, probe):
         with probe.case("prompt of one token"):

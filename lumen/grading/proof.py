@@ -1,5 +1,4 @@
-"""The checks are tested: an exercise must accept its right answers and reject each wrong one for its own
-reason.
+"""The checks are tested: an exercise must accept its right answers and reject each wrong one for its own reason.
 
 `prove(exercise, answers)` lists what does not hold; an empty list is the proof.
 

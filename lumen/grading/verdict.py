@@ -1,5 +1,4 @@
-"""What a check says: NOT STARTED, WRONG (and why), or RIGHT, as short text that is the same on every run and
-device.
+"""What a check says: NOT STARTED, WRONG (and why), or RIGHT, as short text that is the same on every run and device.
 
 A `Verdict` is the value of a notebook cell. Its text holds no time, no address and no measured number, so a
 stored notebook can be compared with a fresh run character by character. The HTML adds a coloured edge and

@@ -16,7 +16,7 @@ __all__ = ["CHIPS", "Achieved", "Chip", "Curve", "Kind", "at", "measure", "ridge
 
 
 def measure(refresh: bool = False, threads: int | None = None, *, progress: bool = True) -> Chip:
-    """This machine's chip, measured in about 20 s and kept for next time; see `lumen.hardware.measured`."""
+    """This machine's chip, measured in about 25 s and kept for next time; see `lumen.hardware.measured`."""
     from lumen.hardware.measured import measure as run
 
     return run(refresh, threads, progress=progress)

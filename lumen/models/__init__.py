@@ -17,9 +17,7 @@ __all__ = ["CONFIGS", "GPTlite", "Llama", "ModelConfig", "build"]
 
 
 def build(config: ModelConfig) -> Any:
-    """The model class that `config` describes, with random weights: `Llama` for RoPE, `GPTlite` for learned
-    positions.
-    """
+    """A model of this shape with random weights: `Llama` for RoPE, `GPTlite` for learned positions."""
     from .gptlite import GPTlite
     from .llama import Llama
 

@@ -44,17 +44,13 @@ def rope_table(config: ModelConfig) -> tuple[Tensor, Tensor]:
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn queries or keys to their positions. x (B, T, heads, head_dim); cos, sin (B, T, 1, head_dim) from
-    `rope_table`.
-    """
+    """Turn queries or keys to their positions. x (B, T, heads, head_dim); cos, sin (B, T, 1, head_dim)."""
     first, second = x.chunk(2, -1)
     return torch.addcmul(x * cos, torch.cat([second, first], -1), sin).to(x.dtype)
 
 
 class Attention(nn.Module):
-    """Grouped-query self-attention. Queries, keys and values come from one matrix, so one weight read serves
-    all three.
-    """
+    """Grouped-query self-attention. Queries, keys and values come from one matrix: one weight read for three."""
 
     def __init__(self, config: ModelConfig):
         super().__init__()
@@ -71,9 +67,7 @@ class Attention(nn.Module):
     def forward(
         self, x: Tensor, pos: Tensor, cache: Cache, layer: int, turn: tuple[Tensor, Tensor] | None
     ) -> Tensor:
-        """x (B, T, D) -> (B, T, D). `turn` is the rotary (cos, sin) of these positions, None with learned
-        positions.
-        """
+        """x (B, T, D) -> (B, T, D). `turn` is the rotary (cos, sin) of these positions, None with learned positions."""
         batch, length, _ = x.shape
         heads = self.qkv(x).view(batch, length, self.num_heads + 2 * self.num_kv_heads, self.head_dim)
         turned, v = heads.split([self.num_heads + self.num_kv_heads, self.num_kv_heads], 2)

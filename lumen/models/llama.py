@@ -1,5 +1,4 @@
-"""Llama: RMSNorm, rotary positions, grouped-query attention, SwiGLU. SmolLM2, Llama 2 and 3 and Mistral are
-this model.
+"""Llama: RMSNorm, rotary positions, grouped-query attention, SwiGLU. SmolLM2, Llama 2 and 3 and Mistral are this model.
 
 Touvron et al. 2023, LLaMA, section 2.2; Shazeer 2020, GLU variants, section 2.
 """

@@ -81,9 +81,7 @@ def check_hf_state(config: ModelConfig, state: dict[str, Tensor]) -> None:
 
 @torch.no_grad()
 def load_hf_state(model: Llama, state: dict[str, Tensor]) -> Llama:
-    """Copy published weights into `model` in its own dtype; q, k, v and gate, up are stacked. Checked before
-    copying.
-    """
+    """Copy published weights into `model` in its own dtype, q, k, v and gate, up stacked. Checked before copying."""
     check_hf_state(model.config, state)
     own = dict(model.named_parameters())
     for ours, theirs in _table(model.config):

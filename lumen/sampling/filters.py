@@ -1,5 +1,4 @@
-"""The filters between logits and probabilities. Each takes logits (B, V) in fp32 and one setting per row, shape
-(B, 1).
+"""The filters between logits and probabilities. Each takes logits (B, V) in fp32 and one setting per row, shape (B, 1).
 
 A filter removes a token by setting its logit to -inf. Each leaves at least one token and is the identity at its
 "off" value, so that rows with different settings share one call.
@@ -70,9 +69,7 @@ def min_p(logits: Tensor, p: Tensor) -> Tensor:
 
 
 def typical(logits: Tensor, p: Tensor) -> Tensor:
-    """Keep the tokens whose surprise is closest to the entropy, up to mass p. Off at 1. Meister et al. 2023,
-    section 4.
-    """
+    """Keep the tokens with surprise closest to the entropy, up to mass p. Off at 1. Meister et al. 2023, section 4."""
     log_probs = logits.log_softmax(-1)
     entropy = -(log_probs.exp() * log_probs.nan_to_num(neginf=0.0)).sum(-1, keepdim=True)
     distance = (-log_probs - entropy).abs()

@@ -48,7 +48,8 @@ function picture(chip, decode, prefill, trail, phase, width) {
   text(x(ridge) + 5, height - box.b - 8, `ridge ${significant(ridge)}`, "soft", "start");
   line(`M${x(foot)} ${y(foot * chip.bandwidth)}L${x(ridge)} ${y(decode.peak)}H${width - box.r}`, "roof");
   const slope = (Math.atan2(y(decode.peak) - y(decode.peak / 100), x(ridge) - x(ridge / 100)) * 180) / Math.PI;
-  text(x(ridge / 40) - 9, y(decode.peak / 40) - 9, si(chip.bandwidth, "B/s"), "", "middle", slope);
+  const middle = Math.sqrt(foot * ridge); // of the slope, on a logarithmic axis
+  text(x(middle) - 9, y(middle * chip.bandwidth) - 9, si(chip.bandwidth, "B/s"), "", "middle", slope);
   text(width - box.r - 2, y(decode.peak) - 17, si(decode.peak, "FLOP/s"), "", "end");
   for (const [batch, p] of trail) parts.push(s("circle", { cx: x(p.intensity), cy: y(p.achieved), r: 3.5, class: "trail" }, s("title", {}, `decode, batch ${batch}`)));
   // a point's name stands below the roof on the slope, and below the flat; the one the reader chose is ringed

@@ -40,8 +40,7 @@ class Constraint:
 
 @dataclass(frozen=True)
 class Decision:
-    """decide: a configuration (a dict, or a function that returns one) under constraints, graded by what it
-    costs.
+    """decide: a configuration (a dict, or a function that returns one) under constraints, graded by what it costs.
 
     `choices` names every field and its allowed values; the best configuration is found by trying them all, so
     there is no key to go stale. RIGHT when every constraint holds and `cost(config)` is within the share

@@ -1,0 +1,455 @@
+"""The exercises of chapter 02: a ridge, the FLOPs of a layer, two faults of benchmarks, a shopping list."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cache
+from typing import Any
+
+from lumen import cost
+from lumen.grading import Case, Cases, Constraint, Decision, ExerciseSet, Number, Probe, Slip, Statements
+from lumen.hardware import CHIPS, Chip
+from lumen.models.config import CONFIGS, ModelConfig
+
+exercises = ExerciseSet("02", "The roofline", then="chapter 04, the KV cache")
+
+
+# predict ------------------------------------------------------------------------------------------
+A100_40GB = CHIPS["A100 40GB SXM"]
+
+
+exercises.add(
+    "users-to-ridge",
+    title="How many users until arithmetic is the limit?",
+    kind="predict",
+    difficulty=2,
+    importance=5,
+    minutes=6,
+    points=1,
+    shows="Fewer bits a weight bring the ridge nearer in users, although the chip is the same.",
+    check=Number(
+        lambda: cost.ridge(A100_40GB) / 2,
+        unit="users",
+        tolerance=0.01,
+        slips=[
+            Slip(
+                cost.ridge(A100_40GB),
+                "That is the batch for 16-bit weights, 2 FLOPs for 2 bytes. Here a weight is 1 byte.",
+            ),
+            Slip(
+                2 * cost.ridge(A100_40GB),
+                "You counted one FLOP for 2 bytes. A multiply-add is two FLOPs, and a weight is 1 byte here.",
+            ),
+            Slip(
+                cost.ridge(A100_40GB) / 4,
+                "You counted four FLOPs a byte and user. It is one multiply-add, so two.",
+            ),
+            Slip(
+                cost.ridge(CHIPS["A100 80GB SXM"]) / 2,
+                "That is the 80 GB card, whose memory is faster. This one reads 1,555 GB/s.",
+            ),
+            Slip(
+                cost.ridge(A100_40GB, "int8") / 2,
+                "624 is the peak for 8-bit arithmetic. Here the weights are unpacked and multiplied in bf16.",
+            ),
+        ],
+    ),
+)
+
+
+# build --------------------------------------------------------------------------------------------
+def token_flops(config: ModelConfig, context: int) -> int:
+    """The reference: every matmul of one token that sees `context` keys."""
+    return int(cost.flops_per_token(config, context).total)
+
+
+def _flops(
+    config: ModelConfig,
+    context: int,
+    *,
+    per_pair: int = 2,
+    kv_heads: int | None = None,
+    matrices: int | None = None,
+    head: int = 1,
+    attention_heads: int | None = None,
+    attention_products: int = 2,
+    attention_width: int | None = None,
+) -> int:
+    """The formula with one part bent: the usual mistakes."""
+    width, queries = config.hidden_size, config.num_heads * config.head_dim
+    keys = (kv_heads or config.num_kv_heads) * config.head_dim
+    mlp = matrices or (3 if config.mlp == "swiglu" else 2)
+    layer = width * (2 * queries + 2 * keys) + mlp * width * config.intermediate_size
+    seen = context if config.window is None else min(context, config.window)
+    spread = attention_width or (attention_heads or config.num_heads) * config.head_dim
+    layer += attention_products * spread * seen
+    return per_pair * (config.num_layers * layer + head * width * config.vocab_size)
+
+
+SMOL = CONFIGS["smollm2-135m"]
+WIDE_HEADS = ModelConfig("heads wider than the model", 97, 3, 40, 6, 2, 16, 100, 64)
+NO_GATE = ModelConfig("one KV head, no gate", 61, 2, 48, 4, 1, 12, 80, 48, mlp="gelu")
+
+exercises.add(
+    "count-flops",
+    title="The FLOPs of a token, to the last one",
+    kind="build",
+    difficulty=3,
+    importance=5,
+    minutes=15,
+    points=3,
+    shows="Every FLOP of a decoder's matrices follows from seven numbers of its card, and torch "
+    "counts the same.",
+    forbidden=("lumen.cost",),
+    check=Cases(
+        reference=token_flops,
+        cases=lambda: [
+            Case("SmolLM2, context 1", (SMOL, 1)),
+            Case("SmolLM2, context 777", (SMOL, 777)),
+            Case("16 wide heads on a model of width 40", (WIDE_HEADS, 13)),
+            Case("one KV head and an MLP without a gate", (NO_GATE, 7)),
+            Case(
+                "Mistral past its window of 4,096",
+                (CONFIGS["mistral-7b"], 5000),
+                slip="A window ends what a token sees: no more than `config.window` keys.",
+            ),
+            Case("Mistral inside its window", (CONFIGS["mistral-7b"], 4096)),
+        ],
+        slips=[
+            Slip(lambda c, n: _flops(c, n, per_pair=1), "A multiply-add is two FLOPs."),
+            Slip(
+                lambda c, n: _flops(c, n, kv_heads=c.num_heads),
+                "Keys and values have `num_kv_heads` heads: their projections are narrower.",
+            ),
+            Slip(
+                lambda c, n: _flops(c, n, attention_heads=c.num_kv_heads),
+                "In attention every *query* head meets the keys; sharing keys saves bytes, not FLOPs.",
+            ),
+            Slip(lambda c, n: _flops(c, n, matrices=2), "SwiGLU has three matrices: gate, up and down."),
+            Slip(
+                lambda c, n: _flops(c, n, matrices=3),
+                'Only `mlp == "swiglu"` has a gate; the others have two matrices.',
+            ),
+            Slip(lambda c, n: _flops(c, n, head=0), "The head is a matrix too, and a token goes through it."),
+            Slip(
+                lambda c, n: _flops(c, n, attention_products=1),
+                "Attention is two products: q·k, then weights times values.",
+            ),
+            Slip(
+                lambda c, n: _flops(c, n, attention_width=c.hidden_size),
+                "The width of the queries is num_heads x head_dim, which need not be hidden_size.",
+            ),
+        ],
+        tolerance=0.0,
+        dtype=False,
+    ),
+)
+
+
+# literature ---------------------------------------------------------------------------------------
+LLAMA = CONFIGS["llama-3-8b"]
+
+exercises.add(
+    "crossover",
+    title="Does attention dominate beyond 6d?",
+    kind="literature",
+    difficulty=3,
+    importance=3,
+    minutes=10,
+    points=2,
+    shows="A rule of thumb carries the architecture it was made for.",
+    check=Statements(
+        false="b",
+        why={
+            "a": "It stands: 8d² for four square projections, 16d² for two matrices of width 4d, 4d for each key.",
+            "b": "6d belongs to multi-head attention and a GELU MLP. Llama-3-8B has narrow key and value projections "
+            "(5d² in all) and three MLP matrices of 3.5d (21d²): 26d² / 4d = 6.5d.",
+            "c": "It stands: in a causal prefill a token sees half of the prompt on average.",
+            "d": "It stands: each query head still meets every key.",
+        },
+        number=Number(
+            lambda: cost.crossover_context(LLAMA),
+            unit="tokens",
+            tolerance=0.001,
+            slips=[
+                Slip(24_576, "That is 6 x 4,096, the rule itself."),
+                Slip(2 * 26_624, "That is the length of a *prefill*; the question is about one token."),
+                Slip(
+                    29_696,
+                    "The projections of keys and values are narrower with 8 KV heads: 5d² in all, not 8d².",
+                ),
+                Slip(21_504, "The MLP has three matrices of 14,336, 21d², not two of 4d."),
+                Slip(13_312, "Attention takes 4d FLOPs a key: two products, a multiply-add each."),
+            ],
+        ),
+    ),
+)
+
+
+# debug: a dashboard -------------------------------------------------------------------------------
+def broken_utilisation(step: dict[str, float], card: dict[str, Any]) -> tuple[float, float]:
+    """MFU and MBU of a decode step."""
+    flops = step["parameters"] * step["users"]
+    moved = (step["parameters"] * step["bytes_per_weight"] + step["cache_bytes_per_user"]) * step["users"]
+    peak, bandwidth = card["headline_tflops"] * 1e12, card["gb_per_s"] * 1e9
+    return flops / (step["seconds"] * peak), moved / (step["seconds"] * bandwidth)
+
+
+def _utilisation(
+    step: dict[str, float],
+    card: dict[str, Any],
+    per_pair: int = 2,
+    dense: bool = True,
+    weights_each: bool = False,
+    cache_each: bool = True,
+    always_halve: bool = False,
+) -> tuple[float, float]:
+    users, peak = step["users"], card["headline_tflops"] * 1e12
+    if always_halve or (dense and card["headline_is_sparse"]):
+        peak /= 2
+    weights = step["parameters"] * step["bytes_per_weight"] * (users if weights_each else 1)
+    moved = weights + step["cache_bytes_per_user"] * (users if cache_each else 1)
+    flops = per_pair * step["parameters"] * users
+    return flops / (step["seconds"] * peak), moved / (step["seconds"] * card["gb_per_s"] * 1e9)
+
+
+def utilisation(step: dict[str, float], card: dict[str, Any]) -> tuple[float, float]:
+    """The reference: (MFU, MBU) of a decode step."""
+    return _utilisation(step, card)
+
+
+def _step(users: int, seconds: float, cache_bytes: float, bytes_per_weight: float = 2.0) -> dict[str, float]:
+    return {
+        "parameters": 8.03e9,
+        "users": users,
+        "seconds": seconds,
+        "cache_bytes_per_user": cache_bytes,
+        "bytes_per_weight": bytes_per_weight,
+    }
+
+
+SPARSE_H100 = {"headline_tflops": 1978.9, "headline_is_sparse": True, "gb_per_s": 3350.0}
+DENSE_T4 = {"headline_tflops": 65.0, "headline_is_sparse": False, "gb_per_s": 320.0}
+
+exercises.add(
+    "utilisation",
+    title="A dashboard with an MBU of 1,640%",
+    kind="debug",
+    difficulty=2,
+    importance=4,
+    minutes=10,
+    points=2,
+    shows="Both percentages are sentences about the model's work, so each factor must be the model's, "
+    "not the program's.",
+    forbidden=("lumen.cost",),
+    check=Cases(
+        reference=utilisation,
+        cases=lambda: [
+            Case("32 users on a T4, 4.5 bits a weight", (_step(32, 0.03, 5e6, 0.5625), DENSE_T4)),
+            Case("32 users of 2,048 tokens on an H100", (_step(32, 0.0095, 268e6), SPARSE_H100)),
+            Case("one user, no cache, a dense headline", (_step(1, 0.06, 0.0), DENSE_T4)),
+        ],
+        slips=[
+            Slip(
+                lambda s, c: _utilisation(s, c, dense=False),
+                "1,979 TFLOP/s assume 2:4 sparsity. These weights are dense: half of it.",
+            ),
+            Slip(
+                lambda s, c: _utilisation(s, c, per_pair=1),
+                "A multiply-add is two FLOPs, and the peak counts both.",
+            ),
+            Slip(
+                lambda s, c: _utilisation(s, c, weights_each=True),
+                "The weights are read once a step, for all users together.",
+            ),
+            Slip(
+                lambda s, c: _utilisation(s, c, cache_each=False),
+                "Every user has a cache of their own, and all are read.",
+            ),
+            Slip(
+                lambda s, c: _utilisation(s, c, always_halve=True),
+                "Not every headline assumes sparsity: `headline_is_sparse` says which.",
+            ),
+        ],
+        tolerance=1e-9,
+        broken=broken_utilisation,
+    ),
+)
+
+
+# debug: a bandwidth benchmark ---------------------------------------------------------------------
+LINE = 4096  # bytes that travel together
+
+
+class Machine:
+    """A machine with one cache in front of its memory and a clock of its own, so that nothing is random.
+
+    `read(start, size)` touches `size` bytes from address `start` on. What lies in the cache comes at
+    `cache_rate`, the rest at the memory's rate, which is what the benchmark is to find out. Of the cache the
+    lines used last are kept. Each call costs `call_s` on top, as calls do. `clock()` tells the time in s.
+    """
+
+    def __init__(self, memory_rate: float, cache_bytes: int, cache_rate: float, call_s: float = 2e-6):
+        self.memory_bytes, self.cache_bytes, self.calls, self.read_bytes = 2**30, cache_bytes, 0, 0
+        self._memory_rate, self._cache_rate, self._call_s = memory_rate, cache_rate, call_s
+        self._now, self._held = 0.0, dict.fromkeys(range(0))
+
+    def clock(self) -> float:
+        """Seconds since the machine was switched on."""
+        return self._now
+
+    def read(self, start: int, size: int) -> None:
+        """Read `size` bytes from `start` on. Raises ValueError outside the memory of 1 GiB."""
+        if size < 1 or start < 0 or start + size > self.memory_bytes:
+            raise ValueError(f"This machine has {self.memory_bytes} bytes; {start} + {size} lies outside.")
+        self.calls, self.read_bytes = self.calls + 1, self.read_bytes + size
+        lines, room = range(start // LINE, (start + size - 1) // LINE + 1), self.cache_bytes // LINE
+        hits = 0
+        for line in lines:
+            if line in self._held:
+                hits += 1
+                del self._held[line]  # it moves to the end: used last
+            elif len(self._held) >= room:
+                del self._held[next(iter(self._held))]
+            self._held[line] = None
+        share = hits / len(lines)
+        self._now += self._call_s + size * (share / self._cache_rate + (1 - share) / self._memory_rate)
+
+
+def broken_bandwidth(machine: Machine) -> float:
+    """Bytes per second that the memory of `machine` delivers."""
+    size, repeats = 2**20, 100
+    machine.read(0, size)  # warm up
+    start = machine.clock()
+    for _ in range(repeats):
+        machine.read(0, size)
+    return repeats * size / (machine.clock() - start)
+
+
+@exercises.checks(
+    "memory-bandwidth",
+    title="The benchmark that measured the cache",
+    kind="debug",
+    difficulty=3,
+    importance=4,
+    minutes=12,
+    points=2,
+    shows="A bandwidth is the memory's only when what was read could not have been anywhere else.",
+)
+def _memory_bandwidth(answer: Any, probe: Probe) -> None:
+    machines = [
+        ("32 MiB of cache", 20e9, 32 * 2**20, 200e9),
+        ("no more than 1 MiB of cache", 20e9, 2**20, 200e9),
+        ("48 MiB of cache, fast memory", 100e9, 48 * 2**20, 900e9),
+    ]
+    if (
+        getattr(answer, "__code__", None) is not None
+        and answer.__code__.co_code == broken_bandwidth.__code__.co_code
+    ):
+        from lumen.grading import NotStarted
+
+        raise NotStarted("This is still the function as it was given.")
+    for name, rate, cache_bytes, cache_rate in machines:
+        machine = Machine(rate, cache_bytes, cache_rate)
+        with probe.case(name):
+            got = probe.call(answer, machine)
+            probe.that(
+                isinstance(got, (int, float)) and not isinstance(got, bool),
+                gave=got,
+                wanted="a number of bytes per second",
+            )
+            high, low = got > rate * 1.03, got < rate * 0.97
+            slip = (
+                "Part of what was read lay in the cache: a second round over the same few MiB "
+                "finds them there."
+                if high
+                else "The array is so small that the 2 µs of each call count."
+                if low and machine.calls and machine.read_bytes / machine.calls < 2**21
+                else "Divide the bytes that were read inside the clock's two readings by the time between them."
+            )
+            if abs(got * 2**30 / 1e9 / rate - 1) < 0.03 or abs(got * 1e9 / rate - 1) < 0.03:
+                slip = "That is in GB or GiB per second; bytes per second are asked for."
+            probe.that(
+                not high and not low,
+                gave=f"{got / 1e9:,.3g} GB/s",
+                wanted=f"{rate / 1e9:,.0f} GB/s within 3%",
+                slip=slip,
+            )
+            probe.that(
+                machine.read_bytes <= 2 * 2**30,
+                gave=f"{machine.read_bytes / 2**30:.3g} GiB read",
+                wanted="2 GiB at most",
+                slip="A few hundred MiB are enough once they are larger than the cache.",
+            )
+
+
+# decide -------------------------------------------------------------------------------------------
+SEVENTY = CONFIGS["llama-3-70b"]
+CONTEXT, RESERVE = 4096, 0.1
+
+
+@cache
+def _cards(name: str, cards: int) -> Chip:
+    """`cards` chips as one: tensor parallelism without the cost of talking."""
+    one = CHIPS[name]
+    flops = {fmt: rate * cards for fmt, rate in one.flops.items()}
+    return dataclasses.replace(one, flops=flops, bandwidth=one.bandwidth * cards, memory=one.memory * cards)
+
+
+def _memory(c: dict[str, Any]) -> float:
+    kept = cost.kv_bytes(SEVENTY, CONTEXT, c["users"], "bf16")
+    return (cost.weight_storage(SEVENTY, c["weights"]) + kept) / (CHIPS[c["chip"]].memory * c["cards"])
+
+
+def _seconds(c: dict[str, Any]) -> float:
+    chip = _cards(c["chip"], c["cards"])
+    return cost.predict_decode(SEVENTY, chip, CONTEXT, c["users"], weight_dtype=c["weights"]).seconds
+
+
+def _price(c: dict[str, Any]) -> float:
+    price = CHIPS[c["chip"]].price_per_hour
+    assert price is not None
+    return cost.cost_per_million_tokens(price * c["cards"], c["users"] / _seconds(c))
+
+
+exercises.add(
+    "choose-chips",
+    title="Llama-3-70B under 40 ms",
+    kind="decide",
+    difficulty=4,
+    importance=5,
+    minutes=15,
+    points=3,
+    shows="Capacity decides how many users share a step, and how many share it decides the price.",
+    check=Decision(
+        choices={
+            "chip": ["L4", "A100 80GB SXM", "H100 SXM", "H200 SXM"],
+            "cards": [1, 2, 4, 8],
+            "weights": ["bf16", "fp8"],
+            "users": range(1, 257),
+        },
+        constraints=[
+            Constraint(
+                "share of the memory",
+                _memory,
+                at_most=1 - RESERVE,
+                slip="Weights and every user's cache must fit: 70B in bf16 is 141 GB before the "
+                "first token, so 24 tokens/s on "
+                "one 80 GB card is a number about no machine.",
+            ),
+            Constraint(
+                "time per token",
+                lambda c: 1000 * _seconds(c),
+                at_most=40,
+                unit="ms",
+                slip="A step reads the weights once and every user's cache: fewer users, fewer bytes "
+                "or more bandwidth.",
+            ),
+        ],
+        cost=_price,
+        unit="$ per million tokens",
+        within=0.05,
+        dearer="It keeps the limits, and others do it for less: is there memory or time left that more "
+        "users could share?",
+    ),
+)

@@ -1,0 +1,398 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Solutions 1 · Prefill and decode
+
+# %% [markdown] tags=["badges"]
+# <div class="badges">
+#
+# [Colab: chapter](https://colab.research.google.com/github/lumen-course/lumen/blob/main/chapters/01_prefill_decode.ipynb) [Colab: exercises](https://colab.research.google.com/github/lumen-course/lumen/blob/main/exercises/01_prefill_decode.ipynb) [Colab: solutions](https://colab.research.google.com/github/lumen-course/lumen/blob/main/solutions/01_prefill_decode.ipynb)
+#
+# CPU is enough · read 25 min · run 1 min · practise 60 min · here: [chapter](../chapters/01_prefill_decode.ipynb), [exercises](../exercises/01_prefill_decode.ipynb)
+#
+# </div>
+
+# %% [markdown]
+# Six exercises on [the chapter](../chapters/01_prefill_decode.ipynb): write the loop, predict two numbers, correct what
+# is in print, mend a loop, choose a chip. Every check looks at your own function and says what it gave and what was
+# wanted; run a cell as often as you like. None of them needs a GPU or the model.
+
+# %% tags=["setup", "hide-input", "nbval-ignore-output"]
+import importlib
+import importlib.util
+import os
+import subprocess
+import sys
+
+if importlib.util.find_spec("lumen") is None:  # Colab: brings lumen, leaves torch and numpy as they are
+    repository = "lumen-inference @ git+https://github.com/lumen-course/lumen@main"
+    source = os.environ.get("LUMEN_SOURCE", repository)
+    subprocess.run([sys.executable, "-m", "pip", "install", "-q", source], check=True)
+    importlib.invalidate_caches()
+
+import lumen
+
+session = lumen.setup("01_prefill_decode")
+
+# %%
+from dataclasses import replace
+
+import torch
+
+from lumen import cost, grading, hardware
+from lumen.explore import markdown
+
+torch.set_grad_enabled(False)
+grader = grading.for_chapter("01")
+
+# %% [markdown]
+# ## 1 · The loop, with an end
+#
+# **Build** · difficulty 3 of 5 · importance 5 of 5 · 20 minutes · 4 points
+#
+# *It will have shown:* n tokens take n passes, the first of them the prefill, and id 0 is a token like any other.
+#
+# The chapter's loop never ends before token $n$. A chat model ends its answer itself, with one of several stop ids, and
+# SmolLM2 has two of them: 2 and **0**.
+#
+# Write `generate`: greedy, at most `n` tokens, ended by any id of `stop_ids` (which is not part of the answer). The check
+# hands you a small model on the CPU and counts. You may use at most one forward pass per token that comes up, the stop
+# id included, and no token may go through the model twice: keep a cache.
+#
+# <details><summary>Hint 1: what is asked, in other words</summary>
+#
+# The pass that yields a token is not the pass that is given it. The last token of the answer is never given to anyone.
+#
+# </details>
+# <details><summary>Hint 2: numbers to aim at</summary>
+#
+# Five tokens of prompt and n = 6: six passes, of 5, 1, 1, 1, 1, 1 rows. n = 0: none.
+#
+# </details>
+# <details><summary>Hint 3: the key line in words</summary>
+#
+# While the answer is shorter than n: run what is new, take the best token of the last row; if it is a stop id, leave;
+# otherwise append it, and it is what is new.
+#
+# </details>
+
+
+# %% nbgrader={"grade_id": "loop-answer", "solution": true}
+def generate(model, prompt: list[int], n: int, stop_ids: set[int]) -> list[int]:
+    """At most `n` tokens after `prompt`, up to a stop id.
+
+    model.hidden(tokens, None, cache): (1, T) int64 -> (1, T, D); stores keys and values in the cache
+    model.head(hidden): (..., D) -> (..., V)
+    """
+    cache = lumen.DynamicCache.for_model(model, rows=1)
+    ### BEGIN SOLUTION
+    answer, new = [], list(prompt)
+    while len(answer) < n:
+        hidden = model.hidden(torch.tensor([new]), None, cache)
+        token = int(model.head(hidden[:, -1]).argmax())
+        if token in stop_ids:
+            break
+        answer.append(token)
+        new = [token]
+    return answer
+    ### END SOLUTION
+
+
+# %% nbgrader={"grade_id": "loop", "grade": true, "points": 4}
+grader.check("loop", generate)
+
+# %% [markdown] tags=["solution-only"]
+# The condition stands at the top, so n = 0 needs no special case, and the pass comes first in the body, so no pass is
+# left over at the end. `token in stop_ids` asks what it means; `if token` would ask whether the token is number 0.
+
+# %% [markdown]
+# ## 2 · A model you have not got, on a chip you have not got
+#
+# **Predict** · difficulty 1 of 5 · importance 5 of 5 · 5 minutes · 1 point
+#
+# *It will have shown:* Bytes over bandwidth bounds every decoder's speed, before anything is installed.
+#
+# A model of 7 billion parameters, stored in 16 bits, on an A100 whose memory delivers 2.0 TB/s. One user, a short
+# context. What is the least time per token, in **milliseconds**?
+#
+# <details><summary>Hint 1: what is asked, in other words</summary>
+#
+# How long does it take to read all weights once?
+#
+# </details>
+# <details><summary>Hint 2: a number to aim at</summary>
+#
+# The weights are 14 GB.
+#
+# </details>
+# <details><summary>Hint 3: the key line in words</summary>
+#
+# Parameters times bytes per parameter, over bytes per second, times a thousand.
+#
+# </details>
+
+
+# %% nbgrader={"grade_id": "tpot-7b-answer", "solution": true}
+def tpot_7b_ms() -> float:
+    """Least time per token, in ms."""
+    ### BEGIN SOLUTION
+    parameters, bytes_each, bandwidth = 7e9, 2, 2.0e12
+    return 1e3 * parameters * bytes_each / bandwidth
+    ### END SOLUTION
+
+
+# %% nbgrader={"grade_id": "tpot-7b", "grade": true, "points": 1}
+grader.check("tpot-7b", tpot_7b_ms)
+
+# %% tags=["solution-only", "hide-input"]
+arithmetic_ms = 1e3 * cost.approx_token_flops(7e9) / hardware.CHIPS["A100 80GB SXM"].peak("bf16")
+markdown(
+    f"14 GB / 2 TB/s = {tpot_7b_ms():.1f} ms, so no more than {1e3 / tpot_7b_ms():.0f} tokens per second for one user. "
+    f"The arithmetic of one token, 14 GFLOP, would take {arithmetic_ms:.3f} ms: it is done while the weights arrive."
+)
+
+# %% [markdown]
+# ## 3 · What 2,048 tokens of prompt are worth
+#
+# **Predict** · difficulty 2 of 5 · importance 4 of 5 · 8 minutes · 2 points
+#
+# *It will have shown:* Prompt length over the ridge: the size of the model cancels, so it holds for 7B and for 700B.
+#
+# The same model on the same A100, which does 312 TFLOP/s in 16 bits. A prompt of 2,048 tokens is bound by arithmetic
+# (leave attention out), a token of the answer by bandwidth. How many **tokens of answer** take as long as the prompt?
+#
+# <details><summary>Hint 1: what is asked, in other words</summary>
+#
+# Time of the prefill over time per token, each at its own bound.
+#
+# </details>
+# <details><summary>Hint 2: a number to aim at</summary>
+#
+# The prefill takes about 92 ms.
+#
+# </details>
+# <details><summary>Hint 3: the key line in words</summary>
+#
+# Write both times as formulas before you put numbers in. What cancels?
+#
+# </details>
+
+
+# %% nbgrader={"grade_id": "prompt-in-answers-answer", "solution": true}
+def prompt_in_answers() -> float:
+    """Tokens of answer that take as long as the prefill of 2,048 tokens."""
+    ### BEGIN SOLUTION
+    operations_per_byte = 312e12 / 2.0e12  # the ridge: 2NP/peak over 2N/bandwidth leaves P/ridge
+    return 2048 / operations_per_byte
+    ### END SOLUTION
+
+
+# %% nbgrader={"grade_id": "prompt-in-answers", "grade": true, "points": 2}
+grader.check("prompt-in-answers", prompt_in_answers)
+
+# %% tags=["solution-only", "hide-input"]
+markdown(
+    r"$\dfrac{2NP}{\text{peak}} \Big/ \dfrac{2N}{\text{bandwidth}} = P \cdot \dfrac{\text{bandwidth}}{\text{peak}}$: "
+    f"$N$ is gone. {2048:,} / {312 / 2:.0f} = **{prompt_in_answers():.1f}**. Three pages of prompt weigh as much as one "
+    "short sentence of answer."
+)
+
+# %% [markdown]
+# ## 4 · Four sentences from print
+#
+# **Literature** · difficulty 3 of 5 · importance 3 of 5 · 12 minutes · 2 points
+#
+# *It will have shown:* Two of four circulating sentences do not survive a recount; the ratio in one of them does.
+#
+# All four circulate in published introductions. Recount them; two are wrong.
+#
+# - **a.** A decode step of a 7B model in 16 bits reads 14 GB, which takes about 7 ms at 2 TB/s.
+# - **b.** An A100 performs 312 trillion multiply-adds per second (data sheet: 312 TFLOP/s, dense), and a 7B model needs
+#   about 14 billion of them per token.
+# - **c.** The total latency of an answer of $n$ tokens is TTFT + TPOT × $n$, where TPOT is the mean gap between tokens.
+# - **d.** Who reads 5 to 10 tokens a second needs a TPOT of 100 to 200 ms.
+#
+# Return the letters of the wrong ones, and the right total latency in **seconds** for TTFT = 0.5 s, TPOT = 50 ms and 100
+# tokens: `("xy", 1.23)`.
+#
+# <details><summary>Hint 1: what is asked, in other words</summary>
+#
+# For each: what is being counted, and how many of them are there?
+#
+# </details>
+# <details><summary>Hint 2: a number to aim at</summary>
+#
+# The total lies between 5.4 and 5.5 s.
+#
+# </details>
+# <details><summary>Hint 3: the key line in words</summary>
+#
+# A multiply-add is two operations. A fence of 100 posts has 99 gaps.
+#
+# </details>
+
+
+# %% nbgrader={"grade_id": "in-print-answer", "solution": true}
+def in_print() -> tuple[str, float]:
+    """The letters of the wrong statements, and the right latency in seconds."""
+    ### BEGIN SOLUTION
+    return "bc", 0.5 + 0.050 * (100 - 1)
+    ### END SOLUTION
+
+
+# %% nbgrader={"grade_id": "in-print", "grade": true, "points": 2}
+grader.check("in-print", in_print)
+
+# %% [markdown] tags=["solution-only"]
+# b counts operations and calls them multiply-adds, twice, so its ratio of about 22,000 tokens per second survives. c
+# counts the first token twice. The difference is one TPOT: nothing for 1,000 tokens, everything for one.
+
+# %% [markdown]
+# ## 5 · A loop with three faults
+#
+# **Debug** · difficulty 3 of 5 · importance 4 of 5 · 15 minutes · 3 points
+#
+# *It will have shown:* Three faults that were printed or shipped: a pass too many, id 0 taken for nothing, no end at n = 0.
+#
+# Each of these faults has been printed in a tutorial or shipped in a program. `step(tokens)` stands for a forward pass:
+# it returns the next token.
+
+
+# %%
+def broken(step, prompt: list[int], n: int, stop_ids: set[int]) -> list[int]:
+    """At most `n` tokens after `prompt`, up to a stop id. As found; leave it as it is."""
+    tokens = list(prompt)
+    token = step(tokens)
+    while True:
+        if token and token in stop_ids:
+            break
+        tokens.append(token)
+        token = step(tokens)
+        if len(tokens) == len(prompt) + n:
+            break
+    return tokens[len(prompt) :]
+
+
+# %% [markdown]
+# Find the three and write `mended`, with the same promise: at most `n` tokens, up to a stop id, and not one pass more
+# than tokens that come up. The check counts the calls of `step`.
+#
+# <details><summary>Hint 1: what is asked, in other words</summary>
+#
+# Follow the function for n = 0, for n = 1, and for a stop id 0. Count the calls.
+#
+# </details>
+# <details><summary>Hint 2: numbers to aim at</summary>
+#
+# n = 0: no call. n = 4 without a stop: 4 calls, where the broken one makes 5.
+#
+# </details>
+# <details><summary>Hint 3: the key line in words</summary>
+#
+# Ask whether there is room before you make the pass, not after.
+#
+# </details>
+
+
+# %% nbgrader={"grade_id": "three-faults-answer", "solution": true}
+def mended(step, prompt: list[int], n: int, stop_ids: set[int]) -> list[int]:
+    """At most `n` tokens after `prompt`, up to a stop id."""
+    ### BEGIN SOLUTION
+    tokens = list(prompt)
+    while len(tokens) < len(prompt) + n:
+        token = step(tokens)
+        if token in stop_ids:
+            break
+        tokens.append(token)
+    return tokens[len(prompt) :]
+    ### END SOLUTION
+
+
+# %% nbgrader={"grade_id": "three-faults", "grade": true, "points": 3}
+grader.check("three-faults", mended)
+
+# %% [markdown] tags=["solution-only"]
+# For n = 0 the length is already past its mark when it is first compared, and `==` never holds: the loop runs until
+# memory is full. The pass before `break` computes a token that is thrown away, one decode step of pure waste per request.
+# `if token and …` skips the test whenever the token is 0, so a model that ends with id 0 never ends.
+
+# %% [markdown]
+# ## 6 · Twice the FLOP/s or twice the bandwidth?
+#
+# **Decide** · difficulty 3 of 5 · importance 5 of 5 · 15 minutes · 3 points
+#
+# *It will have shown:* For a chatbot bandwidth buys speed and batch; FLOP/s shorten a TTFT that was short already.
+#
+# A chatbot serves Llama-3-8B in bf16: prompts of 500 tokens, answers of 300. You rent a chip like an H100 (989 TFLOP/s,
+# 3.35 TB/s, 80 GB), and for the same price one of its two rates is doubled: `"flops"` or `"bandwidth"`. You also choose
+# how many users share each step, `batch` from 1 to 512. The promise:
+#
+# - TPOT of at most 5 ms, at a context of 650 tokens;
+# - TTFT of at most 50 ms, for one prompt at a time;
+# - weights and caches of 800 tokens per user fit into 80 GB.
+#
+# Return the configuration with the cheapest tokens (within 5 % of the best), `{"twice": ..., "batch": ...}`. The grader
+# uses `lumen.cost.predict_decode` and `predict_prefill`, and so may you.
+#
+# <details><summary>Hint 1: what is asked, in other words</summary>
+#
+# With which of the two chips do more users fit into a step of 5 ms?
+#
+# </details>
+# <details><summary>Hint 2: numbers to aim at</summary>
+#
+# One user: a step of 4.5 ms on the one chip, 2.25 ms on the other. What is left is for the caches, 85 MB each.
+#
+# </details>
+# <details><summary>Hint 3: the key line in words</summary>
+#
+# Raise the batch until TPOT reaches 5 ms, on either chip, and compare batch over time.
+#
+# </details>
+
+
+# %% nbgrader={"grade_id": "chatbot-answer", "solution": true}
+def chatbot() -> dict:
+    """The configuration with the cheapest tokens inside the promise."""
+    ### BEGIN SOLUTION
+    llama, chip = lumen.CONFIGS["llama-3-8b"], hardware.CHIPS["H100 SXM"]
+    chips = {
+        "flops": replace(chip, flops={dtype: 2 * rate for dtype, rate in chip.flops.items()}),
+        "bandwidth": replace(chip, bandwidth=2 * chip.bandwidth),
+    }
+    fits = {name: cost.max_batch(llama, one, context=650, tpot=5e-3) for name, one in chips.items()}
+    twice = max(fits, key=fits.get)  # same rent, so most users in 5 ms means the cheapest tokens
+    return {"twice": twice, "batch": fits[twice]}
+    ### END SOLUTION
+
+
+# %% nbgrader={"grade_id": "chatbot", "grade": true, "points": 3}
+grader.check("chatbot", chatbot)
+
+# %% tags=["solution-only", "hide-input"]
+llama, h100 = lumen.CONFIGS["llama-3-8b"], hardware.CHIPS["H100 SXM"]
+faster = replace(h100, bandwidth=2 * h100.bandwidth)
+before, after = (cost.max_batch(llama, chip, context=650, tpot=5e-3) for chip in (h100, faster))
+ttft = 1e3 * cost.predict_prefill(llama, h100, 500).seconds
+markdown(
+    f"Twice the FLOP/s leave the read of the weights as slow as it was, and {before} users fit into 5 ms. With twice "
+    f"the bandwidth {after} fit: {after / before:.0f} times as many tokens for the same rent. TTFT was "
+    f"{ttft:.0f} ms before anything was doubled; halving it impresses nobody.\n\n"
+    f"One more thing hides in the numbers. From about {hardware.ridge(faster):.0f} users on the price stops falling: the "
+    "step has reached the ridge of the faster memory, arithmetic takes over, and further users only make each token "
+    "later. And if the traffic were long documents with one word of answer each, the other chip would win."
+)
+
+# %% [markdown]
+# ## How far you are
+
+# %%
+grader.scoreboard()

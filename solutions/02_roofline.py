@@ -1,0 +1,424 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Solutions 2 · The roofline
+#
+# Six exercises on the [chapter](../chapters/02_roofline.ipynb). Each check looks at your own function and says NOT STARTED,
+# WRONG and why, or RIGHT. Nothing here is timed, so a slow machine costs no points.
+
+# %% [markdown] tags=["badges"]
+# <div class="badges">
+#
+# [Colab: chapter](https://colab.research.google.com/github/lumen-course/lumen/blob/main/chapters/02_roofline.ipynb) [Colab: exercises](https://colab.research.google.com/github/lumen-course/lumen/blob/main/exercises/02_roofline.ipynb) [Colab: solutions](https://colab.research.google.com/github/lumen-course/lumen/blob/main/solutions/02_roofline.ipynb)
+#
+# CPU is enough · read 30 min · run 1 min · practise 60 min · here: [chapter](../chapters/02_roofline.ipynb), [exercises](../exercises/02_roofline.ipynb)
+#
+# </div>
+
+# %% tags=["setup", "hide-input", "nbval-ignore-output"]
+import importlib
+import importlib.util
+import os
+import subprocess
+import sys
+
+if importlib.util.find_spec("lumen") is None:  # Colab: brings lumen, leaves torch and numpy as they are
+    repository = "lumen-inference @ git+https://github.com/lumen-course/lumen@main"
+    source = os.environ.get("LUMEN_SOURCE", repository)
+    subprocess.run([sys.executable, "-m", "pip", "install", "-q", source], check=True)
+    importlib.invalidate_caches()
+
+import lumen
+
+session = lumen.setup("02_roofline")
+
+# %%
+from lumen import CONFIGS, ModelConfig, cost
+from lumen.hardware import CHIPS
+
+grader = lumen.grading.for_chapter("02")
+
+# %% [markdown]
+# ## 1 · How many users until arithmetic is the limit?
+#
+# **Predict** · difficulty 2 of 5 · importance 5 of 5 · 6 minutes · 1 point
+#
+# *It will have shown:* Fewer bits a weight bring the ridge nearer in users, although the chip is the same.
+#
+# An **A100 with 40 GB** does 312 TFLOP/s in bf16 and reads 1,555 GB/s. A model's weights are stored in **8 bits** and are
+# unpacked to bf16 in registers, where the arithmetic happens. Contexts are short: leave the cache out.
+#
+# How many users must share a decode step before arithmetic takes as long as reading the weights?
+#
+# <details><summary>Hint 1: the question again</summary>
+#
+# At which batch do the two clocks of a step agree?
+#
+# </details>
+# <details><summary>Hint 2: a number to aim at</summary>
+#
+# With 16-bit weights it would be 201.
+#
+# </details>
+# <details><summary>Hint 3: the key line</summary>
+#
+# Each weight costs one byte, whoever uses it, and two FLOPs for every user.
+#
+# </details>
+
+
+# %% nbgrader={"grade_id": "users-to-ridge-answer", "solution": true}
+def users_to_ridge() -> float:
+    """Users at which reading and arithmetic take equally long."""
+    ### BEGIN SOLUTION
+    ridge = 312e12 / 1555e9  # FLOP per byte
+    flops_per_byte_and_user = 2 / 1
+    return ridge / flops_per_byte_and_user
+    ### END SOLUTION
+
+
+# %% nbgrader={"grade_id": "users-to-ridge", "grade": true, "points": 1}
+grader.check("users-to-ridge", users_to_ridge)
+
+# %% [markdown] tags=["solution-only"]
+# The ridge is a property of the chip: 201 FLOP per byte. The intensity per user is a property of the storage: 2 FLOPs for
+# 1 byte. Storing weights in 4 bits would bring it to about 50 users. That is one reason why 4-bit weights help most
+# where there are few users: with many, the step is past the ridge already.
+
+# %% [markdown]
+# ## 2 · The FLOPs of a token, to the last one
+#
+# **Build** · difficulty 3 of 5 · importance 5 of 5 · 15 minutes · 3 points
+#
+# *It will have shown:* Every FLOP of a decoder's matrices follows from seven numbers of its card, and torch counts the same.
+#
+# Write `count_flops(config, context)`: the FLOPs of one token that goes through the whole model and sees `context` keys, its
+# own among them. Count every matrix product: projections, attention, MLP, head. Leave out norms, rotations, softmax.
+#
+# A `ModelConfig` has `hidden_size`, `num_heads`, `num_kv_heads`, `head_dim`, `intermediate_size`, `num_layers`,
+# `vocab_size`, `mlp` (`"swiglu"`, `"relu"` or `"gelu"`) and `window` (`None`, or the number of keys that a token sees at
+# most). Heads need not add up to the hidden size.
+#
+# <details><summary>Hint 1: the question again</summary>
+#
+# Which matrices does the token's vector meet on its way, and what does it do with the keys and values of the others?
+#
+# </details>
+# <details><summary>Hint 2: a number to aim at</summary>
+#
+# SmolLM2 at a context of 777: 322,665,984.
+#
+# </details>
+# <details><summary>Hint 3: the key line</summary>
+#
+# Two FLOPs for each weight of each matrix; and for each key, in each query head, one product with the key and one with the
+# value, both `head_dim` long.
+#
+# </details>
+
+
+# %% nbgrader={"grade_id": "count-flops-answer", "solution": true}
+def count_flops(config: ModelConfig, context: int) -> int:
+    """FLOPs of one token that sees `context` keys."""
+    ### BEGIN SOLUTION
+    width = config.hidden_size
+    query_width = config.num_heads * config.head_dim
+    kv_width = config.num_kv_heads * config.head_dim
+    projections = width * query_width + 2 * width * kv_width + query_width * width
+    mlp_matrices = 3 if config.mlp == "swiglu" else 2
+    mlp = mlp_matrices * width * config.intermediate_size
+    keys = context if config.window is None else min(context, config.window)
+    attention = 2 * query_width * keys
+    multiply_adds = config.num_layers * (projections + mlp + attention) + width * config.vocab_size
+    return 2 * multiply_adds
+    ### END SOLUTION
+
+
+# %% nbgrader={"grade_id": "count-flops", "grade": true, "points": 3}
+grader.check("count-flops", count_flops)
+
+# %% [markdown] tags=["solution-only"]
+# torch agrees, and it knows nothing of formulas: its counter watches each product of a real forward pass.
+
+# %% tags=["solution-only"]
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+small = CONFIGS["smollm2-135m"].with_(num_layers=2, vocab_size=500)
+model = lumen.Llama(small).eval()
+cache = lumen.StaticCache.for_model(model, 1, 16)
+with torch.inference_mode(), sdpa_kernel(SDPBackend.MATH):
+    model(torch.zeros(1, 10, dtype=torch.int64), None, cache)
+    with FlopCounterMode(display=False) as counter:
+        model(torch.zeros(1, 1, dtype=torch.int64), None, cache)
+print("torch agrees:", counter.get_total_flops() == count_flops(small, 11))
+
+# %% [markdown]
+# ## 3 · Does attention dominate beyond 6d?
+#
+# **Literature** · difficulty 3 of 5 · importance 3 of 5 · 10 minutes · 2 points
+#
+# *It will have shown:* A rule of thumb carries the architecture it was made for.
+#
+# From an introduction to transformer arithmetic, in our words:
+#
+# - **a** With multi-head attention and an MLP of two matrices and width $4d$, a token costs $24d^2$ FLOPs per layer, and $4d$
+#   more for each key it sees.
+# - **b** So from 6d on, 24,576 tokens at $d$ = 4,096, attention takes more FLOPs than the matrices of a layer. Llama-3-8B has
+#   $d$ = 4,096: that is its crossover.
+# - **c** For a whole causal prefill, the two are equal at twice the crossover of a single token.
+# - **d** Sharing KV heads makes the cache smaller, and not the FLOPs of attention.
+#
+# One of them does not hold. Answer with its letter and the right number: the context in tokens at which one token of
+# Llama-3-8B spends as many FLOPs on attention as on the matrices of its layers. Hidden size 4,096, 32 query heads and 8 KV
+# heads of width 128, SwiGLU of width 14,336.
+#
+# <details><summary>Hint 1: the question again</summary>
+#
+# Which of the statements uses a formula for an architecture it was not made for?
+#
+# </details>
+# <details><summary>Hint 2: a number to aim at</summary>
+#
+# It lies between 6d and 7d.
+#
+# </details>
+# <details><summary>Hint 3: the key line</summary>
+#
+# Twice the weights of a layer, divided by four times the width of all query heads.
+#
+# </details>
+
+
+# %% nbgrader={"grade_id": "crossover-answer", "solution": true}
+def crossover() -> tuple[str, float]:
+    """The letter of the statement that does not hold, and the crossover of Llama-3-8B in tokens."""
+    ### BEGIN SOLUTION
+    d, kv_width, mlp = 4096, 8 * 128, 14336
+    weights = d * d + 2 * d * kv_width + d * d + 3 * d * mlp
+    return "b", 2 * weights / (4 * 32 * 128)
+    ### END SOLUTION
+
+
+# %% nbgrader={"grade_id": "crossover", "grade": true, "points": 2}
+grader.check("crossover", crossover)
+
+# %% [markdown]
+# ## 4 · A dashboard with an impossible MBU
+#
+# **Debug** · difficulty 2 of 5 · importance 4 of 5 · 10 minutes · 2 points
+#
+# *It will have shown:* Both percentages are sentences about the model's work, so each factor must be the model's, not the program's.
+#
+# A colleague's dashboard shows 32 users on one H100, 9.5 ms per step. Its figures were made by this function. Run it.
+
+
+# %%
+def broken_utilisation(step: dict[str, float], card: dict[str, float]) -> tuple[float, float]:
+    """MFU and MBU of a decode step."""
+    flops = step["parameters"] * step["users"]
+    moved = (step["parameters"] * step["bytes_per_weight"] + step["cache_bytes_per_user"]) * step["users"]
+    peak, bandwidth = card["headline_tflops"] * 1e12, card["gb_per_s"] * 1e9
+    return flops / (step["seconds"] * peak), moved / (step["seconds"] * bandwidth)
+
+
+step = {
+    "parameters": 8.03e9,
+    "users": 32,
+    "seconds": 0.0095,
+    "bytes_per_weight": 2.0,
+    "cache_bytes_per_user": 268e6,
+}
+h100 = {"headline_tflops": 1978.9, "headline_is_sparse": True, "gb_per_s": 3350.0}
+mfu, mbu = broken_utilisation(step, h100)
+print(f"MFU {mfu:.1%}, MBU {mbu:,.0%}")
+
+# %% [markdown]
+# An MBU above 100% cannot be. The MFU looks harmless, and is wrong too: three faults in all. Write the function again.
+# `headline_is_sparse` says whether the data sheet's figure assumes 2:4 sparsity, which these weights do not have.
+#
+# <details><summary>Hint 1: the question again</summary>
+#
+# What must one step do and read, once for all users or once for each?
+#
+# </details>
+# <details><summary>Hint 2: a number to aim at</summary>
+#
+# On these inputs the MFU is four times what the dashboard shows, and the MBU about 77%.
+#
+# </details>
+# <details><summary>Hint 3: the key line</summary>
+#
+# A multiply-add is two FLOPs; a sparse headline is twice the dense peak; weights are read once, caches once a user.
+#
+# </details>
+
+
+# %% nbgrader={"grade_id": "utilisation-answer", "solution": true}
+def utilisation(step: dict[str, float], card: dict[str, float]) -> tuple[float, float]:
+    """MFU and MBU of a decode step, as shares."""
+    ### BEGIN SOLUTION
+    flops = 2 * step["parameters"] * step["users"]
+    weights = step["parameters"] * step["bytes_per_weight"]
+    caches = step["cache_bytes_per_user"] * step["users"]
+    peak = card["headline_tflops"] * 1e12 / (2 if card["headline_is_sparse"] else 1)
+    bandwidth = card["gb_per_s"] * 1e9
+    return flops / (step["seconds"] * peak), (weights + caches) / (step["seconds"] * bandwidth)
+    ### END SOLUTION
+
+
+# %% nbgrader={"grade_id": "utilisation", "grade": true, "points": 2}
+grader.check("utilisation", utilisation)
+
+# %% [markdown] tags=["solution-only"]
+# Two of the faults cut the MFU to a quarter, which nobody questioned because a low MFU is expected in decode. Only the third
+# one, which broke a physical limit, was noticed. A percentage that cannot exceed 100 is worth having for that alone.
+
+# %% [markdown]
+# ## 5 · The benchmark that measured the cache
+#
+# **Debug** · difficulty 3 of 5 · importance 4 of 5 · 12 minutes · 2 points
+#
+# *It will have shown:* A bandwidth is the memory's only when what was read could not have been anywhere else.
+#
+# To leave chance out, the machine of this exercise is simulated. `machine.read(start, size)` reads `size` bytes of its 1 GiB
+# from address `start` on, `machine.clock()` tells its time in seconds, `machine.cache_bytes` is the size of its cache. Each
+# call of `read` costs 2 µs on top. What was read last stays in the cache.
+#
+# This one's memory delivers 20 GB/s. The benchmark disagrees.
+
+# %%
+from lumen.grading.sets.ch02 import Machine
+
+
+def broken_bandwidth(machine: Machine) -> float:
+    """Bytes per second that the memory of `machine` delivers."""
+    size, repeats = 2**20, 100
+    machine.read(0, size)  # warm up
+    start = machine.clock()
+    for _ in range(repeats):
+        machine.read(0, size)
+    return repeats * size / (machine.clock() - start)
+
+
+machine = Machine(memory_rate=20e9, cache_bytes=32 * 2**20, cache_rate=200e9)
+print(f"{broken_bandwidth(machine) / 1e9:.0f} GB/s")
+
+# %% [markdown]
+# Mend it, for machines with any cache up to 64 MiB. Read 2 GiB in all at most.
+#
+# <details><summary>Hint 1: the question again</summary>
+#
+# Where did the bytes of the second round come from?
+#
+# </details>
+# <details><summary>Hint 2: a shape to aim at</summary>
+#
+# Some hundred MiB, in pieces large enough that 2 µs do not count.
+#
+# </details>
+# <details><summary>Hint 3: the key line</summary>
+#
+# When the array is several times the cache, each byte has been pushed out before it is wanted again.
+#
+# </details>
+
+
+# %% nbgrader={"grade_id": "memory-bandwidth-answer", "solution": true}
+def memory_bandwidth(machine: Machine) -> float:
+    """Bytes per second that the memory of `machine` delivers."""
+    ### BEGIN SOLUTION
+    size = max(4 * machine.cache_bytes, 2**27)
+    machine.read(0, size)  # warm up: nothing of the array's beginning is left in the cache after this
+    start = machine.clock()
+    machine.read(0, size)
+    return size / (machine.clock() - start)
+    ### END SOLUTION
+
+
+# %% nbgrader={"grade_id": "memory-bandwidth", "grade": true, "points": 2}
+grader.check("memory-bandwidth", memory_bandwidth)
+
+# %% [markdown] tags=["solution-only"]
+# `lumen.hardware.measure()` does the same on your machine: it asks the system for the size of the last-level cache and goes
+# round eight times as much, 256 MiB at least.
+
+# %% [markdown]
+# ## 6 · Llama-3-70B under 40 ms
+#
+# **Decide** · difficulty 4 of 5 · importance 5 of 5 · 15 minutes · 3 points
+#
+# *It will have shown:* Capacity decides how many users share a step, and how many share it decides the price.
+#
+# "A 70B model in BF16 runs at 24 tokens per second on an H100" is a division: 3.35 TB/s by 140 GB. The card holds 80.
+#
+# Do better. Serve Llama-3-70B to users who have 4,096 tokens of context each. A token may take **40 ms** at most, and weights
+# and caches (in bf16) may fill **90%** of the memory. Pick a chip, how many of them share the model (1, 2, 4 or 8; count the
+# sum of their memory, bandwidth and FLOP/s, and forget that they have to talk), the weights' format and the number of users,
+# 1 to 256. Within 5% of the cheapest price per million tokens is RIGHT.
+#
+# Everything needed is in `cost` and `CHIPS`:
+
+# %%
+llama = CONFIGS["llama-3-70b"]
+for name in ("L4", "A100 80GB SXM", "H100 SXM", "H200 SXM"):
+    chip = CHIPS[name]
+    print(
+        f"{name:14} {chip.memory / 1e9:4.0f} GB  {chip.bandwidth / 1e12:.2f} TB/s  {chip.price_per_hour:.2f} $ per hour"
+    )
+print(
+    f"weights {cost.weight_storage(llama, 'bf16') / 1e9:.0f} GB in bf16, {cost.weight_storage(llama, 'fp8') / 1e9:.0f} GB in fp8"
+)
+print(f"a user's cache {cost.kv_bytes(llama, 4096, dtype='bf16') / 1e9:.2f} GB")
+
+# %% [markdown]
+# <details><summary>Hint 1: the question again</summary>
+#
+# The price of a token is the price of a step divided by its users. What limits the users?
+#
+# </details>
+# <details><summary>Hint 2: a number to aim at</summary>
+#
+# About 0.45 $ per million tokens, from several set-ups.
+#
+# </details>
+# <details><summary>Hint 3: the key line</summary>
+#
+# For each chip, number of cards and format: the most users that fit in the memory that is left, then look at the time.
+#
+# </details>
+
+
+# %% nbgrader={"grade_id": "choose-chips-answer", "solution": true}
+def choose_chips() -> dict[str, object]:
+    """The set-up: "chip", "cards", "weights" ("bf16" or "fp8"), "users"."""
+    ### BEGIN SOLUTION
+    chip, cards = CHIPS["H200 SXM"], 2
+    room = 0.9 * chip.memory * cards - cost.weight_storage(llama, "fp8")
+    users = int(room // cost.kv_bytes(llama, 4096, dtype="bf16"))
+    return {"chip": chip.name, "cards": cards, "weights": "fp8", "users": users}
+    ### END SOLUTION
+
+
+# %% nbgrader={"grade_id": "choose-chips", "grade": true, "points": 3}
+grader.check("choose-chips", choose_chips)
+
+# %% [markdown] tags=["solution-only"]
+# Two H200 beat two H100 of lower price, because after the weights they have two and a half times the room for users. Eight H100 come
+# close: the more cards share one copy of the weights, the more of their memory is left for users. What this exercise leaves
+# out, the talking between cards, makes eight worse than it looks; chapter 27 puts it back in.
+
+# %% [markdown]
+# ## Where you stand
+
+# %%
+grader.scoreboard()

@@ -1,0 +1,465 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Solutions 4 · The KV cache
+
+# %% [markdown] tags=["badges"]
+# <div class="badges">
+#
+# [Colab: chapter](https://colab.research.google.com/github/lumen-course/lumen/blob/main/chapters/04_kv_cache.ipynb) [Colab: exercises](https://colab.research.google.com/github/lumen-course/lumen/blob/main/exercises/04_kv_cache.ipynb) [Colab: solutions](https://colab.research.google.com/github/lumen-course/lumen/blob/main/solutions/04_kv_cache.ipynb)
+#
+# CPU is enough · read 30 min · run 1 min · practise 75 min · here: [chapter](../chapters/04_kv_cache.ipynb), [exercises](../exercises/04_kv_cache.ipynb)
+#
+# </div>
+
+# %% tags=["setup", "hide-input", "nbval-ignore-output"]
+import importlib
+import importlib.util
+import os
+import subprocess
+import sys
+
+if importlib.util.find_spec("lumen") is None:  # Colab: brings lumen, leaves torch and numpy as they are
+    repository = "lumen-inference @ git+https://github.com/lumen-course/lumen@main"
+    source = os.environ.get("LUMEN_SOURCE", repository)
+    subprocess.run([sys.executable, "-m", "pip", "install", "-q", source], check=True)
+    importlib.invalidate_caches()
+
+import lumen
+
+session = lumen.setup("04_kv_cache")
+
+# %% [markdown]
+# Six exercises on [the KV cache](../chapters/04_kv_cache.ipynb). Write where it says `YOUR CODE HERE` and run the check
+# below it. It says NOT STARTED, WRONG with the case and the likely slip, or RIGHT. Nothing is hidden: the checks are in
+# `lumen/grading/sets/ch04.py`. Everything here runs on a CPU in seconds.
+
+# %%
+import torch
+import torch.nn.functional as F
+
+from lumen.cache import Cache, CacheFull
+
+grader = lumen.grading.for_chapter("04")
+
+# %% [markdown]
+# ## 1 · Three numbers for an interview
+#
+# **Predict** · difficulty 1 of 5 · importance 5 of 5 · 8 minutes · 2 points
+#
+# *It will have shown:* A model card is enough to know what a token of context costs; the query heads do not matter.
+#
+# Without running anything: how many **bytes** does one token of context cost in Llama-3-8B with a bf16 cache, and in
+# SmolLM2-135M with an fp32 cache? And how many **GB** (10⁹ bytes) do the caches of 64 users with 8,192 tokens each take
+# for Llama-2-70B in 16 bits?
+#
+# | model | layers | query heads | KV heads | head width |
+# | --- | --- | --- | --- | --- |
+# | Llama-3-8B | 32 | 32 | 8 | 128 |
+# | SmolLM2-135M | 30 | 9 | 3 | 64 |
+# | Llama-2-70B | 80 | 64 | 8 | 128 |
+#
+# <details><summary>Hint 1: the question again</summary>
+#
+# What has to be stored for one token, so that every later token can read it, in every layer?
+#
+# </details>
+# <details><summary>Hint 2: a number to aim at</summary>
+#
+# One layer of Llama-3-8B keeps 8 keys and 8 values of 128 numbers: 4,096 bytes.
+#
+# </details>
+# <details><summary>Hint 3: the line</summary>
+#
+# 2 × layers × KV heads × head width × bytes per number; for the users, times tokens times users, over 10⁹.
+#
+# </details>
+
+
+# %% nbgrader={"grade_id": "token-prices-answer", "solution": true}
+def token_prices() -> dict[str, float]:
+    """Keys: "llama-3-8b" and "smollm2-135m" in bytes per token, "64 users" in GB."""
+    ### BEGIN SOLUTION
+    return {
+        "llama-3-8b": 2 * 32 * 8 * 128 * 2,
+        "smollm2-135m": 2 * 30 * 3 * 64 * 4,
+        "64 users": 2 * 80 * 8 * 128 * 2 * 8192 * 64 / 1e9,
+    }
+    ### END SOLUTION
+
+
+# %% nbgrader={"grade_id": "token-prices", "grade": true, "points": 2}
+grader.check("token-prices", token_prices)
+
+# %% [markdown] tags=["solution-only"]
+# Query heads appear nowhere. Llama-3-8B is the larger model of the two, and per number of its width the cheaper one:
+# four query heads share each stored head. The 64 users need more memory than the weights they talk to.
+
+# %% [markdown]
+# ## 2 · A cache with reserved slots
+#
+# **Build** · difficulty 4 of 5 · importance 5 of 5 · 30 minutes · 5 points
+#
+# *It will have shown:* When position p lives in slot p, writing is one assignment, and forgetting is one number per row.
+#
+# The chapter's `MyCache` copies everything to add one token. Write one that does not: memory for `size` tokens per row is
+# reserved at the start, and **position p lives in slot p**. Three methods are missing.
+#
+# - `begin(pos)` comes once per forward, before any layer. `pos` (B, T) holds the positions of the new tokens, −1 for
+#   padding. Raise `CacheFull` here when one does not fit.
+# - `update(layer, k, v, pos)` stores the new keys and values (B, Hkv, T, D) in place and returns keys, values and
+#   `k_pos` (B, S): the position in each slot, −1 where a row holds nothing. S reaches to the longest row and no further.
+# - `rewind(lengths)` forgets every position ≥ `lengths` (B,), row by row.
+#
+# `advance` is inherited: after the last layer it raises `self.lengths` to one past the highest position of each row. The
+# check tries chunks of every size, padding on both sides, a row that is all padding, a row that pauses, 9 query heads on
+# 3 KV heads, rewinds, a full cache. And it counts: nothing may be copied, nothing unwritten may be read.
+#
+# <details><summary>Hint 1: the question again</summary>
+#
+# Which slots of a row will hold a token once this forward is through? You know the lengths before it and the new
+# positions.
+#
+# </details>
+# <details><summary>Hint 2: shapes to aim at</summary>
+#
+# `k_pos` can be made from `arange(S)` (S,) and the lengths after the forward (B, 1): position p where p lies below the
+# length, else −1. Real tokens of `pos` are `row, column = (pos >= 0).nonzero(as_tuple=True)`.
+#
+# </details>
+# <details><summary>Hint 3: the line</summary>
+#
+# `self.k[layer][row, :, pos[row, column]] = k[row, :, column]` writes all real tokens and no padding. A slice
+# `self.k[layer][:, :, :S]` is a view: it costs nothing.
+#
+# </details>
+
+
+# %% nbgrader={"grade_id": "slot-cache-answer", "solution": true}
+class SlotCache(Cache):
+    """Keys and values of `size` positions per row, reserved; position p lives in slot p."""
+
+    def __init__(self, config, rows: int, size: int, dtype=torch.float32, device="cpu"):
+        shape = config.num_layers, rows, config.num_kv_heads, size, config.head_dim
+        self.k = torch.zeros(shape, dtype=dtype, device=device)
+        self.v = torch.zeros(shape, dtype=dtype, device=device)
+        self.size = size
+        self.lengths = torch.zeros(rows, dtype=torch.int64, device=device)
+
+    def begin(self, pos: torch.Tensor) -> None:
+        """Check the room for positions pos (B, T), and work out `k_pos` once for all layers."""
+        super().begin(pos)
+        ### BEGIN SOLUTION
+        if int(pos.max()) >= self.size:
+            raise CacheFull(f"Position {int(pos.max())} does not fit into {self.size} slots.")
+        after = torch.maximum(self.lengths, pos.amax(1) + 1)
+        slots = torch.arange(max(int(after.max()), 1), device=pos.device)
+        self.k_pos = torch.where(slots < after[:, None], slots, -1)
+        ### END SOLUTION
+
+    def update(self, layer: int, k: torch.Tensor, v: torch.Tensor, pos: torch.Tensor, q=None):
+        """Store k, v (B, Hkv, T, D); return keys and values (B, Hkv, S, D) and k_pos (B, S)."""
+        ### BEGIN SOLUTION
+        row, column = (pos >= 0).nonzero(as_tuple=True)
+        slot = pos[row, column]
+        self.k[layer][row, :, slot] = k[row, :, column]
+        self.v[layer][row, :, slot] = v[row, :, column]
+        end = self.k_pos.shape[1]
+        return self.k[layer][:, :, :end], self.v[layer][:, :, :end], self.k_pos
+        ### END SOLUTION
+
+    def rewind(self, lengths: torch.Tensor) -> None:
+        """Forget every position >= lengths (B,)."""
+        ### BEGIN SOLUTION
+        self.lengths = torch.as_tensor(lengths, device=self.lengths.device)
+        ### END SOLUTION
+
+
+# %% nbgrader={"grade_id": "slot-cache", "grade": true, "points": 5}
+grader.check("slot-cache", SlotCache)
+
+# %% [markdown] tags=["solution-only"]
+# No table of positions is kept at all, because slot and position are the same number. So `rewind` is one assignment, and
+# the stale keys behind the new length need no care: each is written again before a query reaches its position. The price
+# is memory that stands reserved, and a row cannot hold positions that are far apart. `lumen.StaticCache` writes padding
+# into one slot more, so that the write has the same shape in every step: compiled code needs that.
+
+# %% [markdown]
+# ## 3 · Fluent, and wrong in chunks
+#
+# **Debug** · difficulty 3 of 5 · importance 5 of 5 · 15 minutes · 3 points
+#
+# *It will have shown:* The triangle stands at the bottom right, and query heads 0 to 2 share KV head 0.
+#
+# This function passes a test with a whole prompt and one with single tokens. A model that uses it writes fluent text.
+# Then somebody switched on chunked prefill, and somebody else loaded a model with grouped heads. There are **two** faults
+# in it (the first is PyTorch issue 108108, the second was found in ONNX, issue 7274). Find them and mend them.
+
+
+# %%
+def attend_broken(q, k, v):
+    """The T newest of S tokens attend to all S. q (B, H, T, D), k and v (B, Hkv, S, D)."""
+    groups = q.shape[1] // k.shape[1]
+    k, v = k.repeat(1, groups, 1, 1), v.repeat(1, groups, 1, 1)
+    return F.scaled_dot_product_attention(q, k, v, is_causal=q.shape[2] > 1)
+
+
+# %% [markdown]
+# <details><summary>Hint 1: the question again</summary>
+#
+# Three tokens arrive on a cache of five. Which keys may the first of them read? And which KV head belongs to query head 1
+# when three query heads share one?
+#
+# </details>
+# <details><summary>Hint 2: shapes to aim at</summary>
+#
+# The mask is (T, S), True where a key may be read. For T = 3 and S = 8 its first row has six True.
+#
+# </details>
+# <details><summary>Hint 3: the line</summary>
+#
+# `torch.ones(T, S, dtype=torch.bool, device=q.device).tril(S - T)` puts the triangle at the bottom right, and
+# `repeat_interleave` repeats each head beside itself.
+#
+# </details>
+
+
+# %% nbgrader={"grade_id": "two-new-tokens-answer", "solution": true}
+def attend_mended(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """The T newest of S tokens attend to all S. q (B, H, T, D), k and v (B, Hkv, S, D) -> (B, H, T, D)."""
+    ### BEGIN SOLUTION
+    groups, new, total = q.shape[1] // k.shape[1], q.shape[2], k.shape[2]
+    k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
+    mask = torch.ones(new, total, dtype=torch.bool, device=q.device).tril(total - new)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    ### END SOLUTION
+
+
+# %% nbgrader={"grade_id": "two-new-tokens", "grade": true, "points": 3}
+grader.check("two-new-tokens", attend_mended)
+
+# %% [markdown] tags=["solution-only"]
+# Both faults are invisible in the commonest test. With T = S the two triangles are one; with T = 1 the broken code asks
+# for no triangle; with as many KV heads as query heads tiling and repeating are one. Test with T between 1 and S, and with
+# 9 heads on 3.
+
+# %% [markdown]
+# ## 4 · The cache that counts slots
+#
+# **Debug** · difficulty 3 of 5 · importance 4 of 5 · 20 minutes · 3 points
+#
+# *It will have shown:* A slot's number says where a key lies, its position says what it is; only the second decides who reads it.
+#
+# This cache works for one prompt at a time. In a padded batch it answers nonsense for the shorter rows, and speculative
+# decoding, which takes tokens back, makes it worse. Two methods are wrong. Mend them in a subclass.
+
+
+# %%
+class BrokenCache(Cache):
+    """Grows by concatenation, like the chapter's `MyCache`. Two methods are wrong."""
+
+    def __init__(self, config, rows: int, dtype=torch.float32, device="cpu"):
+        empty = torch.zeros(rows, config.num_kv_heads, 0, config.head_dim, dtype=dtype, device=device)
+        self.k = [empty] * config.num_layers
+        self.v = [empty] * config.num_layers
+        self.positions = torch.zeros(rows, 0, dtype=torch.int64, device=device)
+        self.lengths = torch.zeros(rows, dtype=torch.int64, device=device)
+
+    def begin(self, pos):
+        super().begin(pos)
+        held = self.positions.shape[1]
+        slots = torch.arange(held, held + pos.shape[1], device=pos.device).expand_as(pos)
+        self.new_positions = torch.cat([self.positions, slots], 1)
+
+    def update(self, layer, k, v, pos, q=None):
+        self.k[layer] = torch.cat([self.k[layer], k], 2)
+        self.v[layer] = torch.cat([self.v[layer], v], 2)
+        return self.k[layer], self.v[layer], self.new_positions
+
+    def advance(self, pos):
+        super().advance(pos)
+        self.positions = self.new_positions
+
+    def rewind(self, lengths):
+        self.lengths = torch.as_tensor(lengths, device=self.lengths.device)
+
+
+# %% [markdown]
+# <details><summary>Hint 1: the question again</summary>
+#
+# A row is padded on the left with two holes. At which position does its first real token stand, and in which slot? After
+# a rewind to 3, which slots may still be read?
+#
+# </details>
+# <details><summary>Hint 2: shapes to aim at</summary>
+#
+# `new_positions` is (B, S): one integer per slot and row. The model hands you the positions of the new slots: `pos`
+# (B, T), −1 where there is no token. A slot that holds −1 is never read.
+#
+# </details>
+# <details><summary>Hint 3: the line</summary>
+#
+# In `begin`: `torch.cat([self.positions, pos], 1)`. In `rewind`: set every entry of `self.positions` that is not below
+# the row's new length to −1.
+#
+# </details>
+
+
+# %% nbgrader={"grade_id": "slots-and-positions-answer", "solution": true}
+class MendedCache(BrokenCache):
+    """As above, with the two methods put right."""
+
+    def begin(self, pos: torch.Tensor) -> None:
+        """pos (B, T): positions of the new tokens, −1 for padding."""
+        Cache.begin(self, pos)
+        ### BEGIN SOLUTION
+        self.new_positions = torch.cat([self.positions, pos], 1)
+        ### END SOLUTION
+
+    def rewind(self, lengths: torch.Tensor) -> None:
+        """Forget every position >= lengths (B,)."""
+        ### BEGIN SOLUTION
+        self.lengths = torch.as_tensor(lengths, device=self.lengths.device)
+        self.positions = self.positions.masked_fill(self.positions >= self.lengths[:, None], -1)
+        ### END SOLUTION
+
+
+# %% nbgrader={"grade_id": "slots-and-positions", "grade": true, "points": 3}
+grader.check("slots-and-positions", MendedCache)
+
+# %% [markdown] tags=["solution-only"]
+# A slot says where a key lies, a position says what it is. Code that infers one from the other works until the first hole.
+# Here a rewind *must* hide: the forgotten keys keep their slots, and new tokens with the same positions come behind them,
+# so both would be read. In exercise 2 it need not, because there the new token overwrites the old one.
+
+# %% [markdown]
+# ## 5 · "The cache saves 256×"
+#
+# **Literature** · difficulty 2 of 5 · importance 4 of 5 · 12 minutes · 2 points
+#
+# *It will have shown:* The saving depends on the prompt, and it grows with it.
+#
+# Published introductions say the following. **Two** of the four statements do not hold as they stand. Which? And by what
+# factor does a cache cut the computed rows for an answer of 512 tokens behind a prompt of 2,048? Count as the chapter's
+# formula does: the prompt has been read, then each step adds one token.
+#
+# - **a** Without a cache and from an empty prompt, an answer of 512 tokens runs 512 · 513 / 2 token rows through the model.
+# - **b** So for an answer of 512 tokens a cache cuts the work by a factor of about 256.
+# - **c** For an answer of one token a cache does not cut the work at all.
+# - **d** A token of context costs 320 KB in Llama-2-70B, so 100 users with 4,096 tokens each need 131 GB.
+#
+# <details><summary>Hint 1: the question again</summary>
+#
+# For each statement: is a condition missing, or a unit?
+#
+# </details>
+# <details><summary>Hint 2: a number to aim at</summary>
+#
+# With a cache 2,048 + 512 rows are computed. Without one it is more than a million.
+#
+# </details>
+# <details><summary>Hint 3: the line</summary>
+#
+# (L·P + L(L+1)/2) / (P + L), with L the answer and P the prompt.
+#
+# </details>
+
+
+# %% nbgrader={"grade_id": "saves-256-answer", "solution": true}
+def saves_256() -> tuple[str, float]:
+    """The letters of the two statements that do not hold, such as "ac", and the factor."""
+    ### BEGIN SOLUTION
+    answer, prompt = 512, 2048
+    without = answer * prompt + answer * (answer + 1) / 2
+    return "bd", without / (prompt + answer)
+    ### END SOLUTION
+
+
+# %% nbgrader={"grade_id": "saves-256", "grade": true, "points": 2}
+grader.check("saves-256", saves_256)
+
+# %% [markdown] tags=["solution-only"]
+# Statement b is right for an empty prompt and grows from there, so it understates what a cache does for a real request.
+# Statement d mixes units: 320 KiB are 327.68 kB. A slip of 2.4 % is small; the habit costs 7 % at the step to GB.
+
+# %% [markdown]
+# ## 6 · 64 users at 8k
+#
+# **Decide** · difficulty 3 of 5 · importance 5 of 5 · 15 minutes · 3 points
+#
+# *It will have shown:* Memory rules out most choices, bandwidth the next ones, and the format of the cache moves both.
+#
+# Llama-2-70B with bf16 weights shall serve 64 users at once, each with 8,192 tokens of context. Choose the chip, how many
+# of them (tensor parallelism wants 1, 2, 4 or 8), and the format of the cache, so that
+#
+# - weights and all caches fit into 90 % of the cards' memory;
+# - a decode step takes 25 ms at most, by bytes over the bandwidth of all cards (a bound: no engine beats it);
+# - the price per hour is as low as it can be.
+#
+# Prices are estimates of mid-2025 (`lumen.hardware.CHIPS`). What fp8 does to the answers is the subject of a later chapter;
+# take it as given that you have checked.
+
+# %%
+from lumen import cost, hardware
+from lumen.models import CONFIGS
+
+for name in ("A100 80GB SXM", "H100 SXM", "H200 SXM"):
+    card = hardware.CHIPS[name]
+    print(
+        f"{name:14} {card.memory / 1e9:4.0f} GB  {card.bandwidth / 1e12:.2f} TB/s  {card.price_per_hour:.2f} $ per hour"
+    )
+
+# %% [markdown]
+# <details><summary>Hint 1: the question again</summary>
+#
+# Which choices fit at all? Of these, which read their bytes in time? Only then look at the price.
+#
+# </details>
+# <details><summary>Hint 2: numbers to aim at</summary>
+#
+# The weights are 138 GB. The caches are 172 GB in bf16 and half of that in fp8.
+#
+# </details>
+# <details><summary>Hint 3: the line</summary>
+#
+# `cost.weight_storage(big, "bf16") + cost.kv_bytes(big, 8192, 64, kv)` against `0.9 * count * memory`, and the same bytes
+# over `count * bandwidth` against 0.025 s, for all 24 combinations.
+#
+# </details>
+
+
+# %% nbgrader={"grade_id": "sixty-four-users-answer", "solution": true}
+def sixty_four_users() -> dict[str, object]:
+    """Keys: "chip" (a name from the list), "count" (1, 2, 4, 8), "kv" ("bf16" or "fp8")."""
+    ### BEGIN SOLUTION
+    big, found = CONFIGS["llama-2-70b"], []
+    for chip in ("A100 80GB SXM", "H100 SXM", "H200 SXM"):
+        for count in (1, 2, 4, 8):
+            for kv in ("bf16", "fp8"):
+                card = hardware.CHIPS[chip]
+                held = cost.weight_storage(big, "bf16") + cost.kv_bytes(big, 8192, 64, kv)
+                fits = held <= 0.9 * count * card.memory
+                if fits and held / (count * card.bandwidth) <= 0.025:
+                    found.append((count * card.price_per_hour, {"chip": chip, "count": count, "kv": kv}))
+    return min(found, key=lambda one: one[0])[1]
+    ### END SOLUTION
+
+
+# %% nbgrader={"grade_id": "sixty-four-users", "grade": true, "points": 3}
+grader.check("sixty-four-users", sixty_four_users)
+
+# %% [markdown] tags=["solution-only"]
+# Two H200 with an fp8 cache. The bf16 cache alone rules two of any card out. Four A100 would be cheaper still and fit, but
+# need 27 ms: the bytes are the same, the bandwidth is not. Halving the cache here does not make an answer better, it makes
+# the difference between two cards and four.
+
+# %%
+grader.scoreboard()
