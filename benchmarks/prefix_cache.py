@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import random
 import time
+from functools import partial
 from typing import Any
 
 import torch
@@ -91,6 +92,10 @@ def chat(model: Any, turns: int) -> list[dict[str, Any]]:
     return rows
 
 
+def _look_up(prefix: Any, pool: BlockPool, prompt: tuple[int, ...]) -> None:
+    pool.release(prefix.match(prompt))
+
+
 def lookups(blocks: int, repeats: int) -> dict[str, bench.Timing]:
     """Seconds to match a prompt of 64 blocks among `blocks` remembered ones."""
     calls = {}
@@ -107,10 +112,7 @@ def lookups(blocks: int, repeats: int) -> dict[str, bench.Timing]:
                 prefix.insert(known, taken)
                 pool.release(taken)
 
-        def call(prefix: Any = prefix, pool: BlockPool = pool, prompt: list[int] = [*known, 1]) -> None:
-            pool.release(prefix.match(prompt))
-
-        calls[name] = call
+        calls[name] = partial(_look_up, prefix, pool, (*known, 1))
     return bench.compare(calls, repeats=repeats)
 
 

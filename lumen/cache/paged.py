@@ -125,7 +125,7 @@ class PagedCache(Cache):
         held = self.lengths.tolist()
         grow = [max(0, -(-new // size) - len(table)) for new, table in zip(lengths, self.tables, strict=True)]
         # The blocks that a row writes next and that somebody else reads too. With two writers the second may keep it.
-        readers = {}
+        readers: dict[int, int] = {}
         copied: list[tuple[int, int]] = []
         for row, (old, new, table) in enumerate(zip(held, lengths, self.tables, strict=True)):
             for place in range(old // size, min(len(table), -(-new // size))):

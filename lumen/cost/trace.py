@@ -88,7 +88,8 @@ def concurrent(trace: Trace, policy: Policy, positions: int, block_size: int = 1
     draw = np.random.default_rng(len(trace.prompt))
     length = trace.prompt + np.floor(draw.random(len(trace.prompt)) * trace.output).astype(np.int64)
     need = reserved(length, policy, trace.limit, block_size)
-    counts, at = [], 0
+    counts: list[int] = []
+    at = 0
     while at < len(need):
         fits = int(np.searchsorted(np.cumsum(need[at:]), positions, side="right"))
         if fits == 0:

@@ -167,7 +167,8 @@ def test_parallel_samples_of_one_prompt_share_it_and_equal_rows_of_their_own():
     for step in range(5):
         logits = model(torch.tensor([[r.tokens[step]] for r in done]), None, cache)
         for row, result in enumerate(done):
-            alone = model(torch.tensor([[5, 9, 2, 7, 1, 3, 8, 30, 12] + result.tokens[: step + 1]]))[0, -1]
+            text = [5, 9, 2, 7, 1, 3, 8, 30, 12, *result.tokens[: step + 1]]
+            alone = model(torch.tensor([text]))[0, -1]
             assert relative_error(logits[row, 0], alone) < CLOSE
     store.audit()
 

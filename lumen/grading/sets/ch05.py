@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -308,7 +309,7 @@ def _random_run(bench: _Bench, dice: random.Random) -> None:
 # debug --------------------------------------------------------------------------------------------
 
 
-def broken_shorten(tables, holders, free, row, length, size):  # type: ignore[no-untyped-def]
+def broken_shorten(tables, holders, free, row, length, size):
     """Forget all positions of `row` from `length` on. Returns new tables, holders and free blocks."""
     tables = {name: list(table) for name, table in tables.items()}
     holders, free = list(holders), set(free)
@@ -319,7 +320,7 @@ def broken_shorten(tables, holders, free, row, length, size):  # type: ignore[no
     return tables, holders, free
 
 
-def _shorten(tables, holders, free, row, length, size, up=True, cut=True, last=True):  # type: ignore[no-untyped-def]
+def _shorten(tables, holders, free, row, length, size, up=True, cut=True, last=True):
     """The reference, with its three decisions as switches."""
     tables = {name: list(table) for name, table in tables.items()}
     holders, free = list(holders), set(free)
@@ -375,7 +376,7 @@ exercises.add(
 )
 
 
-def broken_prepare(tables, holders, free, lengths, size):  # type: ignore[no-untyped-def]
+def broken_prepare(tables, holders, free, lengths, size):
     """Room for one more token in each row of `lengths`. Returns new tables, holders, free, and copies (from, to)."""
     tables = {name: list(table) for name, table in tables.items()}
     shared = [count > 1 for count in holders]
@@ -393,7 +394,7 @@ def broken_prepare(tables, holders, free, lengths, size):  # type: ignore[no-unt
     return tables, holders, free, copies
 
 
-def _prepare(tables, holders, free, lengths, size, mode=""):  # type: ignore[no-untyped-def]
+def _prepare(tables, holders, free, lengths, size, mode=""):
     """The reference; `mode` bends it into the usual half-mended forms."""
     tables = {name: list(table) for name, table in tables.items()}
     before, holders, free, copies = list(holders), list(holders), list(free), []
@@ -423,7 +424,7 @@ def _prepare(tables, holders, free, lengths, size, mode=""):  # type: ignore[no-
 
 
 def _mode(mode: str) -> Any:
-    return lambda *args: _prepare(*args, mode=mode)
+    return partial(_prepare, mode=mode)
 
 
 exercises.add(
