@@ -350,7 +350,7 @@ for length, color in ((512, palette.blue), (2048, palette.orange), (8192, palett
     fig.add_scatter(
         x=[most], y=level[-1:], mode="markers", marker={"color": color, "size": 11, "symbol": "x"}
     )
-    label_line(fig, most, level[-1], f"{length:,} tokens", color, anchor="center", shift=-17)
+    label_line(fig, most, level[-1], f"{length:,} tokens", color, anchor="right", shift=-17)
 fig.add_hline(y=hardware.ridge(h100), line={"color": palette.grey, "dash": "dot"})
 label_line(fig, 1, hardware.ridge(h100), "ridge of the H100", palette.grey, anchor="left", shift=-12)
 fig.update_xaxes(range=[-0.1, 3.2])

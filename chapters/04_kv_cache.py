@@ -201,7 +201,7 @@ fig.add_heatmap(
     text=[[tiny(c) for c in changes[name]] + ["new"] for name in "QKV"],
     texttemplate="%{text}",
     textfont={"size": 13, "color": "white"},
-    colorscale=[[0, "#0072b2"], [1, "#bf4e00"]],
+    colorscale=[[0, "#0b5f94"], [1, "#a84300"]],
     showscale=False,
     xgap=3,
     ygap=3,

@@ -73,6 +73,16 @@ async ({ theme, first }) => {
   for (const w of widgets) if (w.shadowRoot) check(w.shadowRoot, w.dataset.widget);
   for (const c of document.querySelectorAll(".callout, .lumen-lab")) check(c, c.className);
 
+  // numbers in a heat map stand on its cells: every colour of its scale is a ground
+  const cells = (box) => {
+    const probe = box.appendChild(document.createElement("i")), found = [];
+    for (const trace of box.querySelector(".plotly-graph-div").data) {
+      for (const [, colour] of trace.colorscale ?? []) { probe.style.color = colour; found.push(parse(getComputedStyle(probe).color)); }
+    }
+    probe.remove();
+    return found;
+  };
+
   // figures: text of 12 px at least that can be read, nothing cut off at the sides
   for (const box of boxes) {
     const area = box.getBoundingClientRect(), title = box.getAttribute("aria-label").slice(0, 50);
@@ -80,7 +90,8 @@ async ({ theme, first }) => {
       if (!t.textContent.trim() || !t.checkVisibility()) continue;
       const style = getComputedStyle(t), r = t.getBoundingClientRect();
       if (parseFloat(style.fontSize) < 12) faults.push(`text of ${style.fontSize}: ${title}: "${t.textContent}"`);
-      if (contrast(parse(style.fill), ground(box)) < 4.5) faults.push(`contrast: ${title}: "${t.textContent}"`);
+      const grounds = t.closest(".heatmaplayer") ? cells(box) : [ground(box)];
+      if (grounds.some((back) => contrast(parse(style.fill), back) < 4.5)) faults.push(`contrast: ${title}: "${t.textContent}"`);
       if (r.width && (r.left < area.left - 2 || r.right > area.right + 2 || r.top < area.top - 2)) faults.push(`cut off: ${title}: "${t.textContent}"`);
     }
   }
