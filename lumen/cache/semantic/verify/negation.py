@@ -40,7 +40,8 @@ def negation(asked: list[Word], stored: list[Word]) -> str:
     """Why the two do not deny the same; "" if they do."""
     here, there = denials(asked), denials(stored)
     if here != there:
-        return f"{here} words of negation in the one, {there} in the other"
+        words = "word" if here == 1 else "words"
+        return f"{here} {words} of negation in the one, {there} in the other"
     inside, inside_stored = denied(asked), denied(stored)
     moved_in = (inside - inside_stored) & {word.stem for word in stored}
     moved_out = (inside_stored - inside) & {word.stem for word in asked}
