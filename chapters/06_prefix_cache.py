@@ -107,8 +107,8 @@ WHO, WHAT = "Who is on guard?", "What have the guards seen?"
 requests = {
     "the first question": prompt_of(RULES, WHO),
     "another question": prompt_of(RULES, WHAT),
-    "clock at the top, 09:12:03": prompt_of("09:12:03\n" + RULES, WHAT),
-    "clock at the top, 09:12:04": prompt_of("09:12:04\n" + RULES, WHAT),
+    "clock on top, 09:12:03": prompt_of("09:12:03\n" + RULES, WHAT),
+    "clock on top, 09:12:04": prompt_of("09:12:04\n" + RULES, WHAT),
     "clock at the end, 09:12:05": prompt_of(RULES, WHAT + " It is 09:12:05."),
 }
 ask(store, tokenizer.encode("Warm up, please. " * 8))
@@ -130,7 +130,7 @@ fig.add_bar(
 )  # fmt: skip
 fig.update_layout(barmode="stack", showlegend=True)
 fig.update_yaxes(autorange="reversed", title_text=None)
-fig.update_xaxes(range=[0, 1.18 * max(length)])
+fig.update_xaxes(range=[0, 1.5 * max(length)])  # room for the labels on a narrow screen
 fig
 
 # %% tags=["hide-input", "nbval-check-output"]
@@ -190,13 +190,14 @@ layers = list(range(1, config.num_layers + 1))
 fig = figure(
     f"Layer 1 does not notice what stands in front. The last layer changes by {one_digit[-1]:.1%} for one digit, "
     f"{another[-1]:.0%} for another sentence",
-    x="layer", y="change of keys and values (relative norm)",
+    x="layer", y="change of K and V (norm)",
 )  # fmt: skip
 curves = {"one other digit": (one_digit, palette.blue), "another sentence": (another, palette.green),
           "one token more": (one_more, palette.orange)}  # fmt: skip
 for name, (y, color) in curves.items():
     fig.add_scatter(x=layers, y=y, mode="lines+markers", line_color=color)
-    label_line(fig, layers[-1], y[-1], name, color, anchor="right", shift=15)
+    side, at = ("left", 1) if y is one_more else ("right", -1)
+    label_line(fig, layers[at], y[at], name, color, anchor=side, shift=15)
 fig.update_yaxes(rangemode="tozero", tickformat=".0%")
 fig
 
@@ -340,6 +341,8 @@ else:
     )
 
 # %% [markdown]
+# (The published prediction leaves out the new rows' attention to what was found. It is part of what is missing.)
+#
 # So a hit is worth a lot. Now somebody has to *find* it, in a pool that may hold a hundred thousand blocks.
 #
 # ## Build it
@@ -636,7 +639,8 @@ for kind, color, shift in (("HashPrefix", palette.blue, 16), ("RadixPrefix", pal
     y = [rates[kind, room] for room in rooms]
     fig.add_scatter(x=[r * BLOCK for r in rooms], y=y, mode="lines+markers", line_color=color)
     name = "chained keys" if kind == "HashPrefix" else "radix tree"
-    label_line(fig, rooms[1] * BLOCK, y[1], name, color, shift=shift)
+    side = "right" if kind == "HashPrefix" else "left"
+    label_line(fig, rooms[2] * BLOCK, y[2], name, color, anchor=side, shift=shift)
 fig.update_yaxes(rangemode="tozero", tickformat=".0%")
 lumen.explore.theme.log_axis(fig, "x", [r * BLOCK for r in rooms])
 fig
@@ -686,14 +690,15 @@ assert abs(even - 1.15 / 0.9) < 1e-12 and [round(100 * saving[n], 1) for n in (2
 # %% tags=["hide-input"]
 uses = [1, 2, 3, 5, 10, 20, 50, 100]
 fig = figure(
-    f"Ten uses save {100 * saving[10]:.0f} %, one use costs {-100 * saving[1]:.0f} % more",
+    f"Ten uses save {100 * saving[10]:.1f} %, one use costs {-100 * saving[1]:.0f} % more",
     x="uses before the entry expires", y="saved on this prefix", height=340, log_x=True,
 )  # fmt: skip
 for write, color in ((1.25, palette.blue), (2.0, palette.orange)):
     y = [cost.cached_prompt_saving(n, write, 0.1) for n in uses]
     fig.add_scatter(x=uses, y=y, mode="lines+markers", line_color=color)
-    name, shift = f"write {write}, read 0.1", 16 if write < 2 else -18
-    label_line(fig, 5, y[3], name, color, anchor="left", shift=shift)
+    name, at = f"write {write}", 2 if write < 2 else 3
+    side, shift = ("right", 14) if write < 2 else ("left", -18)
+    label_line(fig, uses[at], y[at], name, color, anchor=side, shift=shift)
 fig.add_hline(y=0.9, line={"color": palette.grey, "dash": "dot"})
 fig.add_hline(y=0, line={"color": palette.grey, "width": 1})
 lumen.explore.theme.log_axis(fig, "x", [1, 2, 5, 10, 20, 50, 100])
