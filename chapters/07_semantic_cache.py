@@ -56,15 +56,6 @@ import lumen
 
 session = lumen.setup("07_semantic_cache")
 
-# %% [markdown]
-# This chapter needs two libraries more than the others: FAISS and sentence-transformers.
-
-# %% tags=["hide-input", "nbval-ignore-output"]
-missing = {"faiss": "faiss-cpu", "sentence_transformers": "sentence-transformers"}
-missing = [wheel for module, wheel in missing.items() if importlib.util.find_spec(module) is None]
-if missing:
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", *missing], check=True)
-
 # %%
 from collections import Counter
 

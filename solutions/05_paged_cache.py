@@ -43,7 +43,6 @@ session = lumen.setup("05_paged_cache")
 # %%
 from lumen import cost
 from lumen.cache import CacheFull
-from lumen.explore import show
 from lumen.hardware import CHIPS
 from lumen.models import CONFIGS
 
@@ -51,11 +50,11 @@ grader = lumen.grading.for_chapter("05")
 
 # %% [markdown]
 # ## 1 · Four samples, counted
-
-# %% tags=["hide-input"]
-show.markdown(lumen.grading.header("05", "four-samples"))
-
-# %% [markdown]
+#
+# **Predict** · difficulty 2 of 5 · importance 4 of 5 · 10 minutes · 2 points
+#
+# *It will have shown:* Sharing is worth the prompt's full blocks, and copy-on-write costs one block less than there are rows.
+#
 # A prompt has 100 tokens, blocks hold 16. After the prompt is in the cache, four samples are drawn from it, and each writes 30
 # tokens of its own into the cache.
 #
@@ -108,11 +107,11 @@ grader.check("four-samples", four_samples)
 
 # %% [markdown]
 # ## 2 · A block table with copy-on-write
-
-# %% tags=["hide-input"]
-show.markdown(lumen.grading.header("05", "block-tables"))
-
-# %% [markdown]
+#
+# **Build** · difficulty 4 of 5 · importance 5 of 5 · 30 minutes · 5 points
+#
+# *It will have shown:* Paging is bookkeeping: two lists and one count of holders per block.
+#
 # Write the bookkeeping of a paged cache, without keys and values: only numbers of blocks, counted from 0.
 #
 # - `new(length)` starts a row of `length` ≥ 1 tokens and returns a name for it, any you like;
@@ -219,11 +218,11 @@ grader.check("block-tables", BlockTables)
 
 # %% [markdown]
 # ## 3 · The block that was freed and stayed
-
-# %% tags=["hide-input"]
-show.markdown(lumen.grading.header("05", "freed-block"))
-
-# %% [markdown]
+#
+# **Debug** · difficulty 3 of 5 · importance 5 of 5 · 15 minutes · 3 points
+#
+# *It will have shown:* Giving a block back has three parts, and two of them can be forgotten without any error.
+#
 # A row forgets its last tokens: speculation was wrong, or a stop string was found late. This function gives the blocks back
 # that are no longer needed. It runs for days before anybody complains about strange answers.
 
@@ -294,11 +293,11 @@ grader.check("freed-block", shorten)
 
 # %% [markdown]
 # ## 4 · Copy-on-write forgets the last writer
-
-# %% tags=["hide-input"]
-show.markdown(lumen.grading.header("05", "last-writer"))
-
-# %% [markdown]
+#
+# **Debug** · difficulty 3 of 5 · importance 4 of 5 · 15 minutes · 3 points
+#
+# *It will have shown:* Whether a block is shared changes while the writers are served, and a row that rests is a reader, too.
+#
 # Before a step, every row that will write gets room for one token: a new block at the edge of a block, a copy where the last
 # block is shared. New blocks come from the end of the list `free`. A server with this function loses one block for every group of
 # samples, and after a weekend its pool is empty.
@@ -378,11 +377,11 @@ grader.check("last-writer", prepare)
 
 # %% [markdown]
 # ## 5 · “Less than 4 % is wasted”
-
-# %% tags=["hide-input"]
-show.markdown(lumen.grading.header("05", "under-four-percent"))
-
-# %% [markdown]
+#
+# **Literature** · difficulty 3 of 5 · importance 4 of 5 · 12 minutes · 2 points
+#
+# *It will have shown:* A share of waste says as much about the lengths as about the allocator.
+#
 # From introductions to PagedAttention, in our words:
 #
 # - **a** In the systems that the paper measured, 20.4 to 38.2 % of the cache memory held tokens. Saying that 60 to 80 % were
@@ -432,11 +431,11 @@ grader.check("under-four-percent", under_four_percent)
 
 # %% [markdown]
 # ## 6 · Size the pool
-
-# %% tags=["hide-input"]
-show.markdown(lumen.grading.header("05", "size-the-pool"))
-
-# %% [markdown]
+#
+# **Decide** · difficulty 3 of 5 · importance 5 of 5 · 15 minutes · 3 points
+#
+# *It will have shown:* Waste asks for small blocks, moving for large ones, and on a small card there is little between them.
+#
 # Llama-3-8B in bf16 shall hold **100 requests at once**. `in_flight()` lists how many tokens each of them holds at a busy moment.
 # Weights and pool may take **90 %** of the card. When a request is preempted, it is swapped to the host and comes back *piece by
 # piece*: keys or values of one block in one layer. Each piece costs 10 µs and its bytes over PCIe. **1,024 tokens must be back

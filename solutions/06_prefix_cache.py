@@ -43,17 +43,15 @@ session = lumen.setup("06_prefix_cache")
 # %%
 import hashlib
 
-from lumen.explore import show
-
 grader = lumen.grading.for_chapter("06")
 
 # %% [markdown]
 # ## 1 · A chain of keys
-
-# %% tags=["hide-input"]
-show.markdown(lumen.grading.header("06", "block-keys"))
-
-# %% [markdown]
+#
+# **Build** · difficulty 3 of 5 · importance 5 of 5 · 20 minutes · 4 points
+#
+# *It will have shown:* A key of 32 bytes stands for a whole prefix and for everything else that its numbers depend on.
+#
 # Write `block_keys(tokens, block_size, extra=())`: one key for each **full** block of the prompt. A key must change when any
 # token in its block or in front of it changes, and when `extra` changes (tenant, adapter, salt: texts or numbers). It must
 # not change with anything that comes later. Two different inputs must never be spelled alike *before* they are hashed.
@@ -98,11 +96,11 @@ grader.check("block-keys", block_keys)
 
 # %% [markdown]
 # ## 2 · Where the clock stands
-
-# %% tags=["hide-input"]
-show.markdown(lumen.grading.header("06", "layout-hits"))
-
-# %% [markdown]
+#
+# **Predict** · difficulty 2 of 5 · importance 5 of 5 · 10 minutes · 2 points
+#
+# *It will have shown:* Hits end at the block in which the first difference lies, and never reach the last token.
+#
 # A prompt consists of **rules** (910 tokens) and **tools** (300), which never change, a **clock** (12) and a **question** (42),
 # which are new in every request and differ from the earlier ones in their first token already. Blocks have 16 tokens, and
 # there is room for everything. How many tokens does the *second* request find
@@ -158,11 +156,11 @@ grader.check("layout-hits", layout_hits)
 
 # %% [markdown]
 # ## 3 · Hits that should not have been
-
-# %% tags=["hide-input"]
-show.markdown(lumen.grading.header("06", "three-wrong-hits"))
-
-# %% [markdown]
+#
+# **Debug** · difficulty 3 of 5 · importance 5 of 5 · 20 minutes · 3 points
+#
+# *It will have shown:* A hit needs the same prefix, the same adapter, a comparison behind the hash, and a token left to run.
+#
 # This cache finds blocks by the beginning of a prompt. It is fast, has an excellent hit rate, and three faults. Two of them
 # serve somebody else's numbers; the third crashes the sampler, on some prompts only.
 
@@ -255,11 +253,11 @@ grader.check("three-wrong-hits", Prefixes)
 
 # %% [markdown]
 # ## 4 · The block that was somebody else's
-
-# %% tags=["hide-input"]
-show.markdown(lumen.grading.header("06", "stale-block"))
-
-# %% [markdown]
+#
+# **Debug** · difficulty 3 of 5 · importance 4 of 5 · 20 minutes · 3 points
+#
+# *It will have shown:* A free block may be found by its key until it is used again, and not one step longer.
+#
 # A free block keeps its contents until somebody writes to it. So it may be found by its key even after its request has ended,
 # which costs no memory at all. This class does that, with one fault.
 
@@ -380,11 +378,11 @@ grader.check("stale-block", Blocks)
 
 # %% [markdown]
 # ## 5 · “Up to 90 % off”
-
-# %% tags=["hide-input"]
-show.markdown(lumen.grading.header("06", "ninety-percent"))
-
-# %% [markdown]
+#
+# **Literature** · difficulty 2 of 5 · importance 4 of 5 · 10 minutes · 2 points
+#
+# *It will have shown:* The discount on a read is not the saving on a prefix: the write stands in between, and uses are few.
+#
 # From an introduction to prompt caching, in our words. Writing costs 1.25 times the price of an ordinary prompt token, reading
 # 0.1 times, as Anthropic announced in August 2024.
 #
@@ -430,11 +428,11 @@ grader.check("ninety-percent", ninety_percent)
 
 # %% [markdown]
 # ## 6 · To write or not to write
-
-# %% tags=["hide-input"]
-show.markdown(lumen.grading.header("06", "where-to-write"))
-
-# %% [markdown]
+#
+# **Decide** · difficulty 3 of 5 · importance 5 of 5 · 15 minutes · 3 points
+#
+# *It will have shown:* An entry that expires before its next use costs more than none, and so does one with a clock in it.
+#
 # An assistant answers questions about its customers' documents. A prompt has **rules** (2,000 tokens, the same for everybody), the
 # customer's **document** (6,000), a **clock** (20, new in each request) and at the end a question (80, never cached). A
 # customer asks **three questions, ten minutes apart**. Some customer sends a request every few seconds, day and night.

@@ -45,17 +45,15 @@ import math
 
 import numpy as np
 
-from lumen.explore import show
-
 grader = lumen.grading.for_chapter("07")
 
 # %% [markdown]
 # ## 1 · One vector for a text
-
-# %% tags=["hide-input"]
-show.markdown(lumen.grading.header("07", "mean-pool"))
-
-# %% [markdown]
+#
+# **Build** · difficulty 2 of 5 · importance 5 of 5 · 15 minutes · 3 points
+#
+# *It will have shown:* A text's vector is the mean over its real tokens, of length 1; padding must leave no trace in it.
+#
 # Write `mean_pool(tokens, mask)`. `tokens` (B, T, D) are the vectors that a transformer gives for B texts of up to T tokens, and
 # `mask` (B, T) is 1 (or `True`) at a token and 0 at padding, which may stand on either side. Return (B, D): for each text the mean
 # over its tokens, scaled to length 1. A text that is padding only has no vector: raise a `ValueError`.
@@ -96,11 +94,11 @@ grader.check("mean-pool", mean_pool)
 
 # %% [markdown]
 # ## 2 · A million questions
-
-# %% tags=["hide-input"]
-show.markdown(lumen.grading.header("07", "index-memory"))
-
-# %% [markdown]
+#
+# **Predict** · difficulty 2 of 5 · importance 3 of 5 · 10 minutes · 2 points
+#
+# *It will have shown:* Some bytes of an index are paid for each vector and some once; at a million vectors only the former count.
+#
 # A cache holds 1,000,000 questions, as vectors of 384 numbers. How many bytes does a `"flat"` index in fp32 take? How many do the
 # codes of a `"pq"` index take that cuts each vector into 48 parts and keeps one byte (one of 256 codes) for each? How many the
 # `"codebooks"` of that index, the codes themselves in fp32? And by which `"ratio"` is the flat one larger than codes and codebooks
@@ -143,11 +141,11 @@ grader.check("index-memory", index_memory)
 
 # %% [markdown]
 # ## 3 · Somebody else's answer
-
-# %% tags=["hide-input"]
-show.markdown(lumen.grading.header("07", "wrong-neighbour"))
-
-# %% [markdown]
+#
+# **Debug** · difficulty 3 of 5 · importance 5 of 5 · 15 minutes · 3 points
+#
+# *It will have shown:* Same tenant first, then the largest cosine of vectors of any length; a cosine at the threshold is a hit.
+#
 # A look-up of a semantic cache, in plain Python. It has three faults.
 
 
@@ -212,11 +210,11 @@ grader.check("wrong-neighbour", answer_for)
 
 # %% [markdown]
 # ## 4 · Is it worth the look?
-
-# %% tags=["hide-input"]
-show.markdown(lumen.grading.header("07", "worth-a-look"))
-
-# %% [markdown]
+#
+# **Predict** · difficulty 1 of 5 · importance 4 of 5 · 10 minutes · 2 points
+#
+# *It will have shown:* Every request pays the look-up, so short answers need high hit rates, and hits save less than they seem to.
+#
 # A look-up takes 20 ms, hit or miss. An answer takes 2.5 s to write. From which hit rate on, in percent, is the mean time lower than
 # without a cache (`"break-even"`)? What is the `"mean"` time of a request in ms at a hit rate of 20 %, and how many times `"faster"` is
 # that? And what is the break-even hit rate, in percent, of a classifier whose answer is `"one word"` and takes 50 ms?
@@ -261,11 +259,11 @@ grader.check("worth-a-look", worth_a_look)
 
 # %% [markdown]
 # ## 5 · “Two thirds fewer calls, and nothing lost”
-
-# %% tags=["hide-input"]
-show.markdown(lumen.grading.header("07", "cuts-calls"))
-
-# %% [markdown]
+#
+# **Literature** · difficulty 2 of 5 · importance 5 of 5 · 10 minutes · 2 points
+#
+# *It will have shown:* A rate of right hits belongs to the questions it was counted on, and to the hits, not to all requests.
+#
 # From an introduction to semantic caching, in our words, with the figures of the abstract of
 # [GPT Semantic Cache](https://arxiv.org/abs/2411.05276): up to 68.8 % of the calls saved, and more than 97 % of the hits right. Take
 # 68.8 and 97 as exact.
@@ -312,11 +310,11 @@ grader.check("cuts-calls", cuts_calls)
 
 # %% [markdown]
 # ## 6 · A budget for wrong answers
-
-# %% tags=["hide-input"]
-show.markdown(lumen.grading.header("07", "false-hit-budget"))
-
-# %% [markdown]
+#
+# **Decide** · difficulty 2 of 5 · importance 5 of 5 · 15 minutes · 3 points
+#
+# *It will have shown:* A budget for wrong hits decides about threshold and check together, and few pairs make it a rough one.
+#
 # Thirty-six pairs of questions: whether the answer of the one may be given to the other, their cosine, and whether the second check
 # refuses them. (Most are pairs of the chapter; some were changed, so that the check is not perfect.)
 
