@@ -65,7 +65,7 @@ import torch
 from lumen import assets, bench
 from lumen.cache.semantic import ExactCache, MiniLM, SemanticCache, check, load_pairs
 from lumen.cache.semantic.evaluate import Scored, best_threshold, rates
-from lumen.explore import callout, figure, markdown, palette, reveal, table
+from lumen.explore import callout, figure, label_line, markdown, palette, reveal, table
 
 torch.set_grad_enabled(False)
 encoder = MiniLM()
@@ -92,13 +92,13 @@ opposite, same, unrelated = opening.values()
 fig = figure(
     f"The opposite is nearer ({opposite:.2f}) than the paraphrase ({same:.2f})" if opposite > same
     else f"Opposite {opposite:.2f}, paraphrase {same:.2f}",
-    x=f"cosine to “{STORED}”", y="question", height=300,
+    x="cosine to the stored question", y="question", height=300,
 )  # fmt: skip
-fig.add_bar(
-    x=list(opening.values()), y=list(opening), orientation="h", text=[f" {text} " for text in asked.values()],
-    marker_color=[palette.orange, palette.blue, palette.grey], textposition="auto", cliponaxis=False,
-)  # fmt: skip
-fig.update_yaxes(autorange="reversed", title_text=None)
+colors = [palette.orange, palette.blue, palette.grey]
+fig.add_bar(x=list(opening.values()), y=[0, 1, 2], orientation="h", marker_color=colors, width=0.4)
+for row, text in enumerate(asked.values()):
+    label_line(fig, 0, row, text, anchor="left", shift=26)
+fig.update_yaxes(visible=False, range=[2.4, -0.7])
 fig.update_xaxes(range=[min(0, unrelated) - 0.02, 1.02])
 fig
 
