@@ -595,6 +595,8 @@ markdown(
         "less than the work, because short passes read the weights too. "
         if chat_ratio < 0.95 * chat_work
         else "as the work does. "
+        if chat_ratio < 1.1 * chat_work
+        else "by even more than the work. "
     )
     + f"At turn 10, {turns[-1][1]} of {turns[-1][0]} tokens are found, answers among them. Each turn runs what is new and the "
     "part of a block that was left over."
