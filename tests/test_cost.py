@@ -222,6 +222,39 @@ def test_prefill_is_flops_over_peak():
     assert prefill.bound_by == "compute"
 
 
+def test_held_tokens_are_attended_and_read_but_not_computed():
+    whole = cost.predict_prefill(LLAMA_3_8B, H100, 4096)
+    rest = cost.predict_prefill(LLAMA_3_8B, H100, 32, held=4064)
+    pairs = cost.causal_pairs(32, 4064)
+    assert pairs == cost.causal_pairs(4096) - cost.causal_pairs(4064)
+    alone = cost.predict_prefill(LLAMA_3_8B, H100, 32)
+    assert {p: rest.parts[p] for p in ("projections", "mlp", "head", "cache")} == {
+        p: alone.parts[p] for p in ("projections", "mlp", "head", "cache")
+    }
+    # 32 rows read 4,064 held tokens for longer than they multiply by them: 0.53 GB against 69 GFLOP
+    assert rest.parts["attention"] == pytest.approx(cost.kv_bytes(LLAMA_3_8B, 4064) / H100.bandwidth)
+    many = cost.predict_prefill(LLAMA_3_8B, H100, 2048, held=2048).parts["attention"]
+    flops = cost.prefill_flops(LLAMA_3_8B, 2048, cached=2048).attention
+    assert many == pytest.approx(flops / H100.peak("bf16"))
+    assert alone.seconds < rest.seconds < whole.seconds
+    assert cost.predict_prefill(LLAMA_3_8B, H100, 4096, held=0) == whole
+
+
+def test_held_tokens_are_attended_at_the_rate_that_was_reached():
+    """Left out of the published run of chapter 6 at first, and its warm predictions were a fifth too low."""
+    alone = cost.predict_prefill(SMOL, measured_chip(), 32, dtype="fp32")
+    rest = cost.predict_prefill(SMOL, measured_chip(), 32, dtype="fp32", held=1024)
+    more = 4 * SMOL.num_layers * SMOL.num_heads * SMOL.head_dim * 32 * 1024 / 25e9
+    assert rest.seconds - alone.seconds == pytest.approx(more)
+
+
+def test_a_paged_prefill_gathers_the_whole_cache():
+    static = cost.predict_prefill(LLAMA_3_8B, H100, 32, 4, held=4064)
+    paged = cost.predict_prefill(LLAMA_3_8B, H100, 32, 4, held=4064, cache="paged")
+    gathered = 2 * cost.kv_bytes(LLAMA_3_8B, 4096, 4, "bf16")
+    assert paged.seconds - static.seconds == pytest.approx(gathered / H100.bandwidth)
+
+
 def measured_chip(**changes):
     """A machine whose operators reach half of its ceilings."""
     reached = Achieved(
@@ -272,6 +305,7 @@ def test_a_dynamic_cache_is_copied_at_every_step():
     dynamic = cost.predict_decode(LLAMA_3_8B, H100, 8192, 16, cache="dynamic")
     copied = 2 * cost.kv_bytes(LLAMA_3_8B, 8192, 16, "bf16")
     assert dynamic.seconds - static.seconds == pytest.approx(copied / H100.bandwidth)
+    assert cost.predict_decode(LLAMA_3_8B, H100, 8192, 16, cache="paged") == dynamic
 
 
 def test_max_batch_is_the_last_that_is_fast_enough_and_fits():
@@ -351,6 +385,7 @@ def test_a_dtype_has_one_name():
         lambda: cost.max_users(1e9, SMOL, 10, reserve=1.0),
         lambda: cost.prefill_flops(SMOL, 0),
         lambda: cost.predict_prefill(SMOL, H100, 0),
+        lambda: cost.predict_prefill(SMOL, H100, 32, held=-1),
         lambda: cost.predict_decode(SMOL, H100, 5, 0),
         lambda: cost.intensity(1, 0),
         lambda: cost.expected_tokens(1.5, 4),

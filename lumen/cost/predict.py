@@ -21,7 +21,7 @@ from lumen.hardware import Chip, at
 if TYPE_CHECKING:
     from lumen.models.config import ModelConfig
 
-CacheKind = Literal["static", "dynamic"]
+CacheKind = Literal["static", "dynamic", "paged"]
 
 
 @dataclass(frozen=True)
@@ -82,25 +82,35 @@ def predict_prefill(
     *,
     weight_dtype: object = None,
     kv_dtype: object = None,
+    held: int = 0,
+    cache: CacheKind = "static",
     overhead_operators: int | None = None,
 ) -> Prediction:
     """Seconds until `batch` prompts of `prompt` tokens are cached and their last rows are through the head.
 
     `dtype` is what the chip computes in, `weight_dtype` and `kv_dtype` what is stored; they default to
     `dtype`. `overhead_operators` replaces the count of an eager forward, for compiled or fused programs.
+
+    `held` tokens stand in the cache in front of each prompt, from a prefix cache or an earlier chunk: the new
+    rows attend to them and read them, and they are not computed. `cache="dynamic"` or `"paged"` adds the copy
+    that growing by concatenation and gathering blocks make of the whole cache, read and written.
     """
-    if prompt < 1 or batch < 1:
+    if prompt < 1 or batch < 1 or held < 0:
         raise ValueError(
-            f"A prefill needs a prompt and a batch of at least 1, got prompt={prompt}, batch={batch}."
+            "A prefill needs a prompt and a batch of at least 1 and at least 0 held tokens, "
+            f"got prompt={prompt}, batch={batch}, held={held}."
         )
     kv = dtype if kv_dtype is None else kv_dtype
     parts = _matrices(config, chip, batch * prompt, batch, dtype, weight_dtype)
-    pairs = causal_pairs(prompt, window=config.window) * batch
+    pairs = causal_pairs(prompt, held, config.window) * batch
     flops = 4 * config.num_heads * config.head_dim * config.num_layers * pairs
     curves = chip.achieved.get(dtype_name(dtype))
-    rate = at(curves.attention, prompt) if curves else chip.peak(dtype)
-    parts["attention"] = Part(flops / rate, "compute")
-    parts["cache"] = Part(kv_bytes(config, prompt, batch, kv) / chip.bandwidth, "memory")
+    rate = at(curves.attention, held + prompt) if curves else chip.peak(dtype)
+    compute, memory = flops / rate, kv_bytes(config, held, batch, kv) / chip.bandwidth if held else 0.0
+    parts["attention"] = Part(max(compute, memory), "memory" if memory > compute else "compute")
+    written = kv_bytes(config, prompt, batch, kv)
+    copied = 0 if cache == "static" else 2 * kv_bytes(config, held + prompt, batch, kv)
+    parts["cache"] = Part((written + copied) / chip.bandwidth, "memory")
     return _sum(config, chip, parts, batch * prompt, dtype, overhead_operators)
 
 
@@ -118,8 +128,8 @@ def predict_decode(
 ) -> Prediction:
     """Seconds of one decode step: `batch` new tokens that see `context` keys each, themselves included.
 
-    `cache="dynamic"` adds the copy of the whole cache that growing by concatenation costs, read and written.
-    The other arguments are those of `predict_prefill`.
+    `cache="dynamic"` or `"paged"` adds the copy of the whole cache that growing by concatenation and gathering
+    blocks make, read and written. The other arguments are those of `predict_prefill`.
     """
     if context < 1 or batch < 1:
         raise ValueError(
@@ -134,7 +144,7 @@ def predict_decode(
     speed = at(curves.cache_read, batch) if curves else chip.bandwidth
     memory, compute = read / speed, flops / chip.peak(dtype)
     parts["attention"] = Part(max(memory, compute), "memory" if memory >= compute else "compute")
-    written = kv_bytes_per_token(config, kv) * batch + (2 * read if cache == "dynamic" else 0)
+    written = kv_bytes_per_token(config, kv) * batch + (0 if cache == "static" else 2 * read)
     parts["cache"] = Part(written / chip.bandwidth, "memory")
     return _sum(config, chip, parts, batch, dtype, overhead_operators)
 
