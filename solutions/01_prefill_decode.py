@@ -120,8 +120,8 @@ grader.check("loop", generate)
 #
 # *It will have shown:* Bytes over bandwidth bounds every decoder's speed, before anything is installed.
 #
-# A model of 7 billion parameters, stored in 16 bits, on an A100 whose memory delivers 2.0 TB/s. One user, a short
-# context. What is the least time per token, in **milliseconds**?
+# A model of 13 billion parameters, stored in 4.5 bits a weight (four bits, and a scale that some weights share), on an L4,
+# whose memory delivers 300 GB/s. One user, a short context. What is the least time per token, in **milliseconds**?
 #
 # <details><summary>Hint 1: what is asked, in other words</summary>
 #
@@ -130,33 +130,34 @@ grader.check("loop", generate)
 # </details>
 # <details><summary>Hint 2: a number to aim at</summary>
 #
-# The weights are 14 GB.
+# The weights are 7.3 GB.
 #
 # </details>
 # <details><summary>Hint 3: the key line in words</summary>
 #
-# Parameters times bytes per parameter, over bytes per second, times a thousand.
+# Parameters times bits per parameter, over eight bits a byte, over bytes per second, times a thousand.
 #
 # </details>
 
 
-# %% nbgrader={"grade_id": "tpot-7b-answer", "solution": true}
-def tpot_7b_ms() -> float:
+# %% nbgrader={"grade_id": "time-per-token-answer", "solution": true}
+def time_per_token_ms() -> float:
     """Least time per token, in ms."""
     ### BEGIN SOLUTION
-    parameters, bytes_each, bandwidth = 7e9, 2, 2.0e12
-    return 1e3 * parameters * bytes_each / bandwidth
+    parameters, bits_each, bandwidth = 13e9, 4.5, 300e9
+    return 1e3 * parameters * bits_each / 8 / bandwidth
     ### END SOLUTION
 
 
-# %% nbgrader={"grade_id": "tpot-7b", "grade": true, "points": 1}
-grader.check("tpot-7b", tpot_7b_ms)
+# %% nbgrader={"grade_id": "time-per-token", "grade": true, "points": 1}
+grader.check("time-per-token", time_per_token_ms)
 
 # %% tags=["solution-only", "hide-input"]
-arithmetic_ms = 1e3 * cost.approx_token_flops(7e9) / hardware.CHIPS["A100 80GB SXM"].peak("bf16")
+arithmetic_ms = 1e3 * cost.approx_token_flops(13e9) / hardware.CHIPS["L4"].peak("bf16")
 markdown(
-    f"14 GB / 2 TB/s = {tpot_7b_ms():.1f} ms, so no more than {1e3 / tpot_7b_ms():.0f} tokens per second for one user. "
-    f"The arithmetic of one token, 14 GFLOP, would take {arithmetic_ms:.3f} ms: it is done while the weights arrive."
+    f"7.3 GB / 300 GB/s = {time_per_token_ms():.1f} ms, so no more than {1e3 / time_per_token_ms():.0f} tokens per second "
+    f"for one user. The arithmetic of one token, 26 GFLOP, would take {arithmetic_ms:.1f} ms in bf16: it is done while the "
+    "weights arrive. A small chip is quick enough for one reader, once the weights are few bytes."
 )
 
 # %% [markdown]
@@ -166,8 +167,9 @@ markdown(
 #
 # *It will have shown:* Prompt length over the ridge: the size of the model cancels, so it holds for 7B and for 700B.
 #
-# The same model on the same A100, which does 312 TFLOP/s in 16 bits. A prompt of 2,048 tokens is bound by arithmetic
-# (leave attention out), a token of the answer by bandwidth. How many **tokens of answer** take as long as the prompt?
+# A model of 7 billion parameters in 16 bits, on an A100 that reads 2.0 TB/s and does 312 TFLOP/s in 16 bits. A prompt of
+# 2,048 tokens is bound by arithmetic (leave attention out), a token of the answer by bandwidth. How many **tokens of
+# answer** take as long as the prompt?
 #
 # <details><summary>Hint 1: what is asked, in other words</summary>
 #

@@ -173,14 +173,14 @@ print("torch agrees:", counter.get_total_flops() == count_flops(small, 11))
 #
 # - **a** With multi-head attention and an MLP of two matrices and width $4d$, a token costs $24d^2$ FLOPs per layer, and $4d$
 #   more for each key it sees.
-# - **b** So from 6d on, 24,576 tokens at $d$ = 4,096, attention takes more FLOPs than the matrices of a layer. Llama-3-8B has
-#   $d$ = 4,096: that is its crossover.
+# - **b** So from 6d on attention takes more FLOPs than the matrices of a layer. Llama-3-70B has $d$ = 8,192: its crossover
+#   is at 49,152 tokens.
 # - **c** For a whole causal prefill, the two are equal at twice the crossover of a single token.
 # - **d** Sharing KV heads makes the cache smaller, and not the FLOPs of attention.
 #
 # One of them does not hold. Answer with its letter and the right number: the context in tokens at which one token of
-# Llama-3-8B spends as many FLOPs on attention as on the matrices of its layers. Hidden size 4,096, 32 query heads and 8 KV
-# heads of width 128, SwiGLU of width 14,336.
+# Llama-3-70B spends as many FLOPs on attention as on the matrices of its layers. Hidden size 8,192, 64 query heads and 8 KV
+# heads of width 128, SwiGLU of width 28,672.
 #
 # <details><summary>Hint 1: the question again</summary>
 #
@@ -201,11 +201,11 @@ print("torch agrees:", counter.get_total_flops() == count_flops(small, 11))
 
 # %% nbgrader={"grade_id": "crossover-answer", "solution": true}
 def crossover() -> tuple[str, float]:
-    """The letter of the statement that does not hold, and the crossover of Llama-3-8B in tokens."""
+    """The letter of the statement that does not hold, and the crossover of Llama-3-70B in tokens."""
     ### BEGIN SOLUTION
-    d, kv_width, mlp = 4096, 8 * 128, 14336
+    d, kv_width, mlp = 8192, 8 * 128, 28672
     weights = d * d + 2 * d * kv_width + d * d + 3 * d * mlp
-    return "b", 2 * weights / (4 * 32 * 128)
+    return "b", 2 * weights / (4 * 64 * 128)
     ### END SOLUTION
 
 

@@ -57,15 +57,16 @@ grader = lumen.grading.for_chapter("04")
 #
 # *It will have shown:* A model card is enough to know what a token of context costs; the query heads do not matter.
 #
-# Without running anything: how many **bytes** does one token of context cost in Llama-3-8B with a bf16 cache, and in
-# SmolLM2-135M with an fp32 cache? And how many **GB** (10⁹ bytes) do the caches of 64 users with 8,192 tokens each take
-# for Llama-2-70B in 16 bits?
+# Without running anything: how many **bytes** does one token of context cost in
+# [Qwen2.5-7B](https://huggingface.co/Qwen/Qwen2.5-7B/blob/main/config.json) and in Llama-2-13B, each with a cache in 16
+# bits? And how many **GB** (10⁹ bytes) do the caches of 40 users with 16,384 tokens each take for Llama-3-70B, if they are
+# kept in 8 bits?
 #
 # | model | layers | query heads | KV heads | head width |
 # | --- | --- | --- | --- | --- |
-# | Llama-3-8B | 32 | 32 | 8 | 128 |
-# | SmolLM2-135M | 30 | 9 | 3 | 64 |
-# | Llama-2-70B | 80 | 64 | 8 | 128 |
+# | Qwen2.5-7B | 28 | 28 | 4 | 128 |
+# | Llama-2-13B | 40 | 40 | 40 | 128 |
+# | Llama-3-70B | 80 | 64 | 8 | 128 |
 #
 # <details><summary>Hint 1: the question again</summary>
 #
@@ -74,7 +75,7 @@ grader = lumen.grading.for_chapter("04")
 # </details>
 # <details><summary>Hint 2: a number to aim at</summary>
 #
-# One layer of Llama-3-8B keeps 8 keys and 8 values of 128 numbers: 4,096 bytes.
+# One layer of Qwen2.5-7B keeps 4 keys and 4 values of 128 numbers: 2,048 bytes.
 #
 # </details>
 # <details><summary>Hint 3: the line</summary>
@@ -86,12 +87,12 @@ grader = lumen.grading.for_chapter("04")
 
 # %% nbgrader={"grade_id": "token-prices-answer", "solution": true}
 def token_prices() -> dict[str, float]:
-    """Keys: "llama-3-8b" and "smollm2-135m" in bytes per token, "64 users" in GB."""
+    """Keys: "qwen2.5-7b" and "llama-2-13b" in bytes per token, "40 users" in GB."""
     ### BEGIN SOLUTION
     return {
-        "llama-3-8b": 2 * 32 * 8 * 128 * 2,
-        "smollm2-135m": 2 * 30 * 3 * 64 * 4,
-        "64 users": 2 * 80 * 8 * 128 * 2 * 8192 * 64 / 1e9,
+        "qwen2.5-7b": 2 * 28 * 4 * 128 * 2,
+        "llama-2-13b": 2 * 40 * 40 * 128 * 2,
+        "40 users": 2 * 80 * 8 * 128 * 1 * 16384 * 40 / 1e9,
     }
     ### END SOLUTION
 
@@ -100,8 +101,9 @@ def token_prices() -> dict[str, float]:
 grader.check("token-prices", token_prices)
 
 # %% [markdown] tags=["solution-only"]
-# Query heads appear nowhere. Llama-3-8B is the larger model of the two, and per number of its width the cheaper one:
-# four query heads share each stored head. The 64 users need more memory than the weights they talk to.
+# Query heads appear nowhere. Qwen2.5-7B stores one head for seven query heads, Llama-2-13B one for each: it has not twice
+# the parameters, and its token costs fourteen times as many bytes. The 40 users need 100 GiB even in 8 bits, more than one
+# card of 80 GB holds.
 
 # %% [markdown]
 # ## 2 · A cache with reserved slots
@@ -348,7 +350,7 @@ grader.check("slots-and-positions", MendedCache)
 # *It will have shown:* The saving depends on the prompt, and it grows with it.
 #
 # Published introductions say the following. **Two** of the four statements do not hold as they stand. Which? And by what
-# factor does a cache cut the computed rows for an answer of 512 tokens behind a prompt of 2,048? Count as the chapter's
+# factor does a cache cut the computed rows for an answer of 200 tokens behind a prompt of 1,000? Count as the chapter's
 # formula does: the prompt has been read, then each step adds one token.
 #
 # - **a** Without a cache and from an empty prompt, an answer of 512 tokens runs 512 · 513 / 2 token rows through the model.
@@ -363,12 +365,12 @@ grader.check("slots-and-positions", MendedCache)
 # </details>
 # <details><summary>Hint 2: a number to aim at</summary>
 #
-# With a cache 2,048 + 512 rows are computed. Without one it is more than a million.
+# With a cache 1,000 + 200 rows are computed. Without one it is more than two hundred thousand.
 #
 # </details>
 # <details><summary>Hint 3: the line</summary>
 #
-# (L·P + L(L+1)/2) / (P + L), with L the answer and P the prompt.
+# $(nP + n(n+1)/2) \,/\, (P + n)$, with $n$ tokens of answer and $P$ of prompt.
 #
 # </details>
 
@@ -377,7 +379,7 @@ grader.check("slots-and-positions", MendedCache)
 def saves_256() -> tuple[str, float]:
     """The letters of the two statements that do not hold, such as "ac", and the factor."""
     ### BEGIN SOLUTION
-    answer, prompt = 512, 2048
+    answer, prompt = 200, 1000
     without = answer * prompt + answer * (answer + 1) / 2
     return "bd", without / (prompt + answer)
     ### END SOLUTION

@@ -125,17 +125,17 @@ def _loop(answer: Any, probe: Probe) -> None:
 
 
 # predict: time per token --------------------------------------------------------------------------
-A100 = replace(CHIPS["A100 80GB SXM"], bandwidth=2.0e12)  # rounded, as in the text of the exercise
-SEVEN, TWO_BYTES = 7e9, 2
+L4 = CHIPS["L4"]
+THIRTEEN = 13e9
 
 
-def tpot_7b_ms() -> float:
-    """Milliseconds that an A100 takes to read 7 billion 16-bit weights."""
-    return 1e3 / bandwidth_bound(SEVEN * TWO_BYTES, A100)
+def time_per_token_ms(bits: float = 4.5) -> float:
+    """Milliseconds that an L4 takes to read 13 billion weights of `bits` bits."""
+    return 1e3 / bandwidth_bound(THIRTEEN * bits / 8, L4)
 
 
 exercises.add(
-    "tpot-7b",
+    "time-per-token",
     title="A model you have not got, on a chip you have not got",
     kind="predict",
     difficulty=1,
@@ -144,18 +144,22 @@ exercises.add(
     points=1,
     shows="Bytes over bandwidth bounds every decoder's speed, before anything is installed.",
     check=Number(
-        tpot_7b_ms,
+        time_per_token_ms,
         unit="ms",
         tolerance=0.02,
         slips=[
-            Slip(3.5, "16 bits are two bytes a weight, not one."),
-            Slip(28.0, "That is 32 bits a weight; the task says 16."),
+            Slip(lambda got: abs(got - time_per_token_ms(4)) < 0.2, "The scales are read too: 4.5 bits a weight."),
+            Slip(lambda got: abs(got - time_per_token_ms(16)) < 0.9, "That is 16 bits a weight; the task says 4.5."),
             Slip(
-                lambda got: abs(got - 1e3 / tpot_7b_ms()) < 2,
+                lambda got: abs(got - time_per_token_ms(36)) < 2,
+                "Bandwidth is in bytes, so count the weights in bytes too: 8 bits each.",
+            ),
+            Slip(
+                lambda got: abs(got - 1e3 / time_per_token_ms()) < 0.5,
                 "That is tokens per second. The time per token is its inverse.",
             ),
             Slip(
-                lambda got: abs(got - 1e3 * approx_token_flops(SEVEN) / A100.peak("bf16")) < 0.002,
+                lambda got: abs(got - 1e3 * approx_token_flops(THIRTEEN) / L4.peak("bf16")) < 0.01,
                 "That is the arithmetic, 2N over peak. Is it what the step waits for?",
             ),
         ],
@@ -163,9 +167,14 @@ exercises.add(
 )
 
 
+# predict: what a prompt is worth ------------------------------------------------------------------
+A100 = replace(CHIPS["A100 80GB SXM"], bandwidth=2.0e12)  # rounded, as in the text of the exercise
+SEVEN, TWO_BYTES = 7e9, 2
+
+
 def prompt_in_answers() -> float:
     """Answer tokens that take as long as the prefill of 2,048: (2NP / peak) / (bN / BW)."""
-    return 1e3 * approx_prefill_flops(SEVEN, 2048) / A100.peak("bf16") / tpot_7b_ms()
+    return approx_prefill_flops(SEVEN, 2048) / A100.peak("bf16") * bandwidth_bound(SEVEN * TWO_BYTES, A100)
 
 
 exercises.add(

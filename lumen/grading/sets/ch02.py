@@ -147,7 +147,7 @@ exercises.add(
 
 
 # literature ---------------------------------------------------------------------------------------
-LLAMA = CONFIGS["llama-3-8b"]
+LLAMA = CONFIGS["llama-3-70b"]
 
 exercises.add(
     "crossover",
@@ -162,8 +162,8 @@ exercises.add(
         false="b",
         why={
             "a": "It stands: 8d² for four square projections, 16d² for two matrices of width 4d, 4d for each key.",
-            "b": "6d belongs to multi-head attention and a GELU MLP. Llama-3-8B has narrow key and value projections "
-            "(5d² in all) and three MLP matrices of 3.5d (21d²): 26d² / 4d = 6.5d.",
+            "b": "6d belongs to multi-head attention and a GELU MLP. Llama-3-70B has narrow key and value projections "
+            "(4.5d² FLOPs in all) and three MLP matrices of 3.5d (21d²): 25.5d² / 4d is more than 6d.",
             "c": "It stands: in a causal prefill a token sees half of the prompt on average.",
             "d": "It stands: each query head still meets every key.",
         },
@@ -172,14 +172,15 @@ exercises.add(
             unit="tokens",
             tolerance=0.001,
             slips=[
-                Slip(24_576, "That is 6 x 4,096, the rule itself."),
-                Slip(2 * 26_624, "That is the length of a *prefill*; the question is about one token."),
+                Slip(49_152, "That is 6 x 8,192, the rule itself."),
+                Slip(2 * 52_224, "That is the length of a *prefill*; the question is about one token."),
                 Slip(
-                    29_696,
-                    "The projections of keys and values are narrower with 8 KV heads: 5d² in all, not 8d².",
+                    59_392,
+                    "The projections of keys and values are narrower with 8 KV heads: 4.5d² in all, not 8d².",
                 ),
-                Slip(21_504, "The MLP has three matrices of 14,336, 21d², not two of 4d."),
-                Slip(13_312, "Attention takes 4d FLOPs a key: two products, a multiply-add each."),
+                Slip(41_984, "The MLP has three matrices of 28,672, 21d², not two of 4d."),
+                Slip(26_112, "Weights give two FLOPs each, keys four per query width. One factor 2 is missing."),
+                Slip(26_624, "That is Llama-3-8B, which the chapter counted. Here d is 8,192."),
             ],
         ),
     ),
@@ -233,7 +234,7 @@ DENSE_T4 = {"headline_tflops": 65.0, "headline_is_sparse": False, "gb_per_s": 32
 
 exercises.add(
     "utilisation",
-    title="A dashboard with an MBU of 1,640%",
+    title="A dashboard with an impossible MBU",
     kind="debug",
     difficulty=2,
     importance=4,

@@ -34,31 +34,32 @@ exercises = ExerciseSet("04", "The KV cache", then="chapter 05, the paged cache"
 # predict ------------------------------------------------------------------------------------------
 
 PRICES = {
-    "llama-3-8b": Number(
-        131_072,
+    "qwen2.5-7b": Number(
+        57_344,
         unit="bytes",
         slips=[
-            Slip(524_288, "Those are 32 query heads. Llama-3-8B stores 8 KV heads."),
-            Slip(65_536, "Keys and values are two tensors: a factor 2 is missing."),
-            Slip(4096, "That is one layer. All 32 keep their own keys and values."),
+            Slip(401_408, "Those are 28 query heads. Qwen2.5-7B stores 4 KV heads."),
+            Slip(28_672, "Keys and values are two tensors of 2 bytes a number: a factor 2 is missing."),
+            Slip(2048, "That is one layer. All 28 keep their own keys and values."),
         ],
     ),
-    "smollm2-135m": Number(
-        46_080,
+    "llama-2-13b": Number(
+        819_200,
         unit="bytes",
         slips=[
-            Slip(23_040, "In fp32 a number takes 4 bytes, not 2."),
-            Slip(138_240, "Nine heads ask, three are stored."),
+            Slip(1_638_400, "In 16 bits a number takes 2 bytes, not 4."),
+            Slip(409_600, "That is half: a token leaves a key *and* a value, each number in 2 bytes."),
+            Slip(20_480, "That is one layer. All 40 keep their own keys and values."),
         ],
     ),
-    "64 users": Number(
-        171.8,
+    "40 users": Number(
+        107.37,
         unit="GB",
         tolerance=0.002,
         slips=[
-            Slip(160.0, "160 are GiB, 2³⁰ bytes. In GB, 10⁹ bytes, it is 7 % more."),
-            Slip(1374.4, "Llama-2-70B has 64 query heads but stores 8 KV heads."),
-            Slip(309.8, "That includes the weights. Only the cache was asked for."),
+            Slip(100.0, "100 are GiB, 2³⁰ bytes. In GB, 10⁹ bytes, it is 7 % more."),
+            Slip(214.75, "That is a cache in 16 bits. In 8 bits a number takes one byte."),
+            Slip(859.0, "Llama-3-70B has 64 query heads but stores 8 KV heads."),
             Slip(2.684, "That is one user."),
         ],
     ),
@@ -434,23 +435,24 @@ exercises.add(
     check=Statements(
         false="bd",
         why={
-            "a": "Step t runs t rows, and 1 + 2 + … + 512 = 512 · 513 / 2.",
+            "a": "Step i runs i rows, and 1 + 2 + … + 512 = 512 · 513 / 2.",
             "b": "Without a cache the prompt is run again for every token, so the factor grows with it.",
             "c": "With one token there is no second step that could reuse anything: P + 1 rows either way.",
             "d": "320 are KiB, 327,680 bytes. 100 · 4,096 · 327,680 bytes = 134 GB; 131 takes 320 for thousands.",
         },
         number=Number(
-            lambda: cost.cache_saving(512, 2048),
+            lambda: cost.cache_saving(200, 1000),
             unit="times",
             tolerance=0.003,
             slips=[
-                Slip(256.5, "That is for an empty prompt."),
-                Slip(1280.5, "Divide by all rows computed with a cache, the prompt's included: 2,048 + 512."),
+                Slip(100.5, "That is for an empty prompt."),
+                Slip(600.5, "(n+1)/2 with n = 1,200 counts the prompt as if it had been written token by token."),
                 Slip(
-                    2304.5,
-                    "Those are the rows of an average step without a cache. Divide by the rows with one.",
+                    1100.5,
+                    "Those are the rows of an average step without a cache. With one, the prompt is read as well: "
+                    "divide by all 1,000 + 200 rows.",
                 ),
-                Slip(410.0, "Count each step's own token and those before it too: L(L+1)/2 rows."),
+                Slip(166.7, "Count each step's own token and those before it too: n(n+1)/2 rows."),
             ],
         ),
     ),

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from lumen.cache.base import Cache, CacheFull
 from lumen.grading.proof import Answers
 
-RIGHT_PRICES = {"llama-3-8b": 131_072, "smollm2-135m": 46_080, "64 users": 171.8}
+RIGHT_PRICES = {"qwen2.5-7b": 57_344, "llama-2-13b": 819_200, "40 users": 107.4}
 
 
 def priced(name, value):
@@ -18,9 +18,9 @@ def computed_prices():
         return 2 * layers * heads * width * size
 
     return {
-        "smollm2-135m": kappa(30, 3, 64, 4),
-        "llama-3-8b": float(kappa(32, 8, 128, 2)),
-        "64 users": kappa(80, 8, 128, 2) * 8192 * 64 / 1e9,
+        "llama-2-13b": kappa(40, 40, 128, 2),
+        "qwen2.5-7b": float(kappa(28, 4, 128, 2)),
+        "40 users": kappa(80, 8, 128, 1) * 16384 * 40 / 1e9,
     }
 
 
@@ -335,18 +335,19 @@ ANSWERS = {
     "token-prices": Answers(
         right=[lambda: dict(RIGHT_PRICES), computed_prices],
         wrong=[
-            (priced("llama-3-8b", 524_288), "32 query heads"),
-            (priced("llama-3-8b", 65_536), "factor 2 is missing"),
-            (priced("llama-3-8b", 4096), "That is one layer"),
-            (priced("smollm2-135m", 23_040), "4 bytes, not 2"),
-            (priced("smollm2-135m", 138_240), "three are stored"),
-            (priced("64 users", 160.0), "are GiB"),
-            (priced("64 users", 1374.4), "64 query heads"),
-            (priced("64 users", 309.8), "includes the weights"),
-            (priced("64 users", 2.684), "one user"),
-            (lambda: {"llama-3-8b": 131_072}, "a dict with the keys"),
+            (priced("qwen2.5-7b", 401_408), "28 query heads"),
+            (priced("qwen2.5-7b", 28_672), "factor 2 is missing"),
+            (priced("qwen2.5-7b", 2048), "All 28 keep"),
+            (priced("llama-2-13b", 1_638_400), "2 bytes, not 4"),
+            (priced("llama-2-13b", 409_600), "a key *and* a value"),
+            (priced("llama-2-13b", 20_480), "All 40 keep"),
+            (priced("40 users", 100.0), "are GiB"),
+            (priced("40 users", 214.7), "takes one byte"),
+            (priced("40 users", 859.0), "64 query heads"),
+            (priced("40 users", 2.684), "one user"),
+            (lambda: {"qwen2.5-7b": 57_344}, "a dict with the keys"),
         ],
-        stubs=[lambda: {**RIGHT_PRICES, "64 users": ...}],
+        stubs=[lambda: {**RIGHT_PRICES, "40 users": ...}],
     ),
     "slot-cache": Answers(
         right=[SlotCache, TableCache, HidesNothing],
@@ -386,14 +387,15 @@ ANSWERS = {
         lumen=["lumen.cache.DynamicCache"],
     ),
     "saves-256": Answers(
-        right=[("bd", 460.9), lambda: ({"d", "b"}, 512 * (2048 + 256.5) / 2560)],
+        right=[("bd", 183.4), lambda: ({"d", "b"}, 200 * (1000 + 100.5) / 1200)],
         wrong=[
-            (("b", 460.9), "2 statements are wrong"),
-            (("ab", 460.9), "512 · 513 / 2"),
-            (("bc", 460.9), "no second step"),
-            (("bd", 256.5), "for an empty prompt"),
-            (("bd", 2304.5), "an average step"),
-            (("bd", 410.0), "each step's own token"),
+            (("b", 183.4), "2 statements are wrong"),
+            (("ab", 183.4), "512 · 513 / 2"),
+            (("bc", 183.4), "no second step"),
+            (("bd", 100.5), "for an empty prompt"),
+            (("bd", 600.5), "written token by token"),
+            (("bd", 1100.5), "an average step"),
+            (("bd", 166.7), "each step's own token"),
             ("bd", "the choice alone"),
         ],
     ),
