@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 
@@ -135,18 +137,57 @@ def test_head_sees_any_selection_of_rows():
     assert torch.allclose(picked, model.head(hidden)[[1, 0], [2, 0]], atol=1e-5)
 
 
-def test_few_rows_through_blocks_equal_a_plain_product():
-    """The linear layer that cuts its weight into blocks computes what nn.Linear computes."""
+AWKWARD_LINEARS = [(7, 24, True), (5, 12, False), (3, 6, True), (4, 9, False), (576, 41, False)]
+
+
+@pytest.mark.parametrize(("size_in", "size_out", "bias"), AWKWARD_LINEARS)
+def test_a_linear_layer_equals_a_plain_product_on_every_path(size_in, size_out, bias, monkeypatch):
+    """Tiles of oneDNN in fp32, blocks of output rows where there are none, and in fp64: all compute x Wᵀ + b."""
+    from lumen.models import linear
+
+    torch.manual_seed(0)
+    for dtype, packs, close in [
+        (torch.float32, True, 1e-5),
+        (torch.float32, False, 1e-5),
+        (torch.float64, True, 1e-12),
+    ]:
+        monkeypatch.setattr(
+            linear, "can_pack", lambda packs=packs: packs and torch.backends.mkldnn.is_available()
+        )
+        layer = linear.Linear(size_in, size_out, bias=bias).to(dtype).requires_grad_(False)
+        for shape in [(1, 1, size_in), (3, 2, size_in), (64, size_in), (65, size_in), (2, 0, size_in)]:
+            x = torch.randn(*shape, dtype=dtype)
+            assert torch.allclose(
+                layer(x), torch.nn.functional.linear(x, layer.weight, layer.bias), atol=close
+            )
+
+
+def test_a_linear_layer_sees_new_weights_and_still_trains():
+    """Packed tiles are a copy: they must follow the weight through writes, loads and replacement."""
     from lumen.models.linear import Linear
 
     torch.manual_seed(0)
-    for size_in, size_out, bias in [(7, 24, True), (5, 12, False), (3, 6, True), (4, 9, False)]:
-        layer = Linear(size_in, size_out, bias=bias).double()
-        for shape in [(1, 1, size_in), (3, 2, size_in), (64, size_in), (65, size_in)]:
-            x = torch.randn(*shape, dtype=torch.float64)
-            assert torch.allclose(
-                layer(x), torch.nn.functional.linear(x, layer.weight, layer.bias), atol=1e-12
-            )
+    layer, x = Linear(6, 8, bias=False).requires_grad_(False), torch.randn(2, 6)
+
+    def agrees() -> bool:
+        return torch.allclose(layer(x), x @ layer.weight.T, atol=1e-5)
+
+    assert agrees()
+    layer.weight.mul_(2)
+    assert agrees()
+    layer.load_state_dict({"weight": torch.randn(8, 6)})
+    assert agrees()
+    layer.weight = torch.nn.Parameter(torch.randn(8, 6), requires_grad=False)
+    assert agrees()
+    assert torch.equal(copy.deepcopy(layer)(x), layer(x))
+    with torch.inference_mode():
+        made_inside = Linear(6, 8, bias=False).requires_grad_(False)
+        for _ in range(2):
+            assert torch.allclose(made_inside(x), x @ made_inside.weight.T, atol=1e-5)
+            made_inside.weight.mul_(2)
+    layer.requires_grad_(True)
+    layer(x).sum().backward()
+    assert torch.allclose(layer.weight.grad, x.sum(0).expand(8, -1), atol=1e-5)
 
 
 @pytest.mark.parametrize("make", [tiny_llama, tiny_gpt])
