@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lumen.cache import CacheFull, DynamicCache, StaticCache
+from lumen.cache import BlockStore, CacheFull, DynamicCache, HashPrefix, StaticCache
 from lumen.decode import generate, pad
 from lumen.sampling import SamplingParams
 
@@ -28,7 +28,7 @@ class Letters:
     def encode(self, text):
         return [ord(c) - 97 for c in text]
 
-    def stream(self):
+    def stream(self, skip_special=True):
         return self
 
     def feed(self, token):
@@ -221,3 +221,17 @@ def test_padding_is_told_by_position_not_by_token():
             pad(wrong)
     with pytest.raises(ValueError, match="side"):
         pad([[1]], "both")
+
+
+def test_extra_keeps_tenants_apart_in_a_prefix_cache():
+    """The same prompt under another adapter or tenant is computed again, and its answer is kept under that name."""
+    model = tiny_llama(torch.float64)
+    store = BlockStore.for_model(model, 40, 4)
+    store.prefix = HashPrefix(store.pool)
+    prompt, held = list(range(1, 14)), []
+    for extra in [("a",), ("b",), ("a",), ("b",), ()]:
+        with store.rows(1) as cache:
+            (done,) = generate(model, [prompt], 5, eos_ids=(), cache=cache, extra=extra)
+        held.append(done.num_cached_tokens)
+        assert done.tokens == by_hand(model, prompt, 5)
+    assert held == [0, 0, 12, 12, 0]

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from ..cache import Cache, CacheFull, StaticCache
-from ..io.stop import StopMatcher
 from ..sampling import SamplingParams, distribution, draw, generators
 from ..sampling.sampler import GREEDY
+from .answer import Answer
 from .batch import pad
 
 if TYPE_CHECKING:
@@ -52,42 +52,6 @@ class Completion:
         """Time per output token: the mean gap after the first, in seconds; None below two tokens."""
         n = len(self.token_times)
         return (self.token_times[-1] - self.token_times[0]) / (n - 1) if n > 1 else None
-
-
-class _Row:
-    """One request on its way: what it has, what it may still emit, and whether it is done."""
-
-    def __init__(self, prompt: list[int], tokenizer: Any, stop: Sequence[str], eos_ids: frozenset[int]):
-        self.prompt, self.eos_ids, self.done = prompt, eos_ids, False
-        self.result = Completion(num_prompt_tokens=len(prompt))
-        self.decoder = tokenizer.stream() if tokenizer is not None else None
-        self.matcher = StopMatcher(stop) if stop else None
-
-    def add(self, token: int, now: float, limit: int) -> str:
-        """Take one sampled token; returns the text that may be shown now."""
-        self.result.token_times.append(now)
-        if token in self.eos_ids:
-            return self._finish("stop")
-        self.result.tokens.append(token)
-        text = self.decoder.feed(token) if self.decoder else ""
-        if self.matcher is not None:
-            text, hit = self.matcher.feed(text)
-            if hit is not None:
-                self.matcher, self.decoder = None, None  # nothing after the stop string is shown
-                self.result.text += text
-                return text + self._finish("stop")
-        self.result.text += text
-        return text + (self._finish("length") if len(self.result.tokens) == limit else "")
-
-    def _finish(self, reason: str) -> str:
-        """Mark as done; returns the text that was held back in case more was to come."""
-        self.done, self.result.finish_reason = True, reason
-        rest = self.decoder.finish() if self.decoder else ""
-        if self.matcher is not None:
-            text, hit = self.matcher.feed(rest)
-            rest = text if hit is not None else text + self.matcher.finish()
-        self.result.text += rest
-        return rest
 
 
 def _as_ids(prompts: Sequence[str | Sequence[int]], tokenizer: Any) -> list[list[int]]:
@@ -136,6 +100,7 @@ def generate(
     stop: Sequence[str] = (),
     cache: Cache | None = None,
     prefill_chunk: int | None = None,
+    extra: Sequence[object] = (),
     on_token: OnToken | None = None,
 ) -> list[Completion]:
     """Complete every prompt by at most `max_new_tokens` tokens, all in one batch. Greedy unless `params` says
@@ -143,10 +108,11 @@ def generate(
 
     `prompts` are strings (with `tokenizer`) or token-id lists. A row ends at an id of `eos_ids` (default: the
     model's; pass () to run on), at a `stop` string, or at exactly `max_new_tokens`. `cache` must be empty, with
-    one row per prompt; default is a `StaticCache` of the needed size. `prefill_chunk` feeds prompts in pieces
-    of that many tokens. `on_token(row, token, text)` sees each token as it is known, with the text that is
-    certain by then; an exception from it ends generation and reaches the caller. Bad input raises ValueError
-    before the first forward.
+    one row per prompt; default is a `StaticCache` of the needed size. `prefill_chunk` feeds prompts in pieces of
+    that many tokens. `extra` is what else the cached numbers depend on (tenant, adapter, salt): a cache that
+    remembers prefixes shares them only where it is equal. `on_token(row, token, text)` sees each token as it is
+    known, with the text that is certain by then; an exception from it ends generation and reaches the caller. Bad
+    input raises ValueError before the first forward.
     """
     start = time.perf_counter()
     ids = _as_ids(prompts, tokenizer)
@@ -161,9 +127,10 @@ def generate(
     if prefill_chunk is not None and prefill_chunk < 1:
         raise ValueError(f"prefill_chunk must be 1 or more, got {prefill_chunk}.")
     ends = frozenset(model.config.eos_ids if eos_ids is None else eos_ids)
-    rows = [_Row(p, tokenizer, stop, ends) for p in ids]
+    rows = [Answer(max_new_tokens, ends, tokenizer, stop) for _ in ids]
+    results = [Completion(num_prompt_tokens=len(prompt)) for prompt in ids]
     if not ids or max_new_tokens == 0:
-        return [row.result for row in rows]
+        return results
     longest = max(map(len, ids))
     if cache is None:
         cache = StaticCache.for_model(model, len(ids), longest + max_new_tokens - 1)
@@ -178,23 +145,27 @@ def generate(
         )
     streams = generators(settings)
 
-    held = cache.adopt(ids)
-    for row, count in zip(rows, held, strict=True):
-        row.result.num_cached_tokens = count
+    held = cache.adopt(ids, extra)
+    for result, count in zip(results, held, strict=True):
+        result.num_cached_tokens = count
     hidden = _prefill(model, ids, held, cache, prefill_chunk or longest)
     while True:
         logits = model.head(hidden)
-        probs = distribution(logits, settings, [r.prompt for r in rows], [r.result.tokens for r in rows])
+        probs = distribution(logits, settings, ids, [row.tokens for row in rows])
         sampled = draw(probs, streams).tolist()
         now = time.perf_counter() - start
         for i, row in enumerate(rows):
             if not row.done:
-                text = row.add(sampled[i], now, max_new_tokens)
+                text = row.add(sampled[i])
+                results[i].token_times.append(now)
                 if on_token is not None:
                     on_token(i, sampled[i], text)
         if all(row.done for row in rows):
-            cache.keep([row.prompt + row.result.tokens for row in rows])
-            return [row.result for row in rows]
+            cache.keep([prompt + row.tokens for prompt, row in zip(ids, rows, strict=True)], extra)
+            for result, row in zip(results, rows, strict=True):
+                result.tokens, result.text = row.tokens, row.text
+                result.finish_reason = row.finish_reason or "length"
+            return results
         active = torch.tensor([[not row.done] for row in rows], device=logits.device)
         tokens = torch.tensor(sampled, device=logits.device)[:, None]
         hidden = model.hidden(tokens, torch.where(active, cache.lengths[:, None], -1), cache)[:, -1]
