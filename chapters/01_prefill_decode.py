@@ -24,7 +24,7 @@
 # Below is a paragraph about light, and a question about it: some two hundred tokens with the chat template around them.
 # SmolLM2-135M reads all of them, then writes its answer one token at a time. Reader and writer are the same 135 million
 # weights. A token is a token. And yet the clock treats the two very differently:
-# **why does one token of the answer cost as much as dozens of tokens of the prompt?**
+# **why does one token of the answer cost as much as a whole sentence of the prompt?**
 #
 # By the end you can
 #
@@ -95,7 +95,7 @@ red. Clouds are white because their drops are larger than the waves and scatter 
 prompt = tokenizer.apply_chat([{"role": "user", "content": LIGHT + "\n\nWhy is the evening sky red?"}])
 answer = lumen.generate(model, [prompt], 33, tokenizer=tokenizer)[0]
 print(f"{len(prompt)} tokens in: {prompt[:6]} …\n{len(answer.tokens)} tokens out: {answer.tokens[:6]} …\n")
-print(textwrap.fill(answer.text, 88))
+print(textwrap.fill(answer.text, 72))
 
 # %% [markdown]
 # It is a small model; here we read it for its clock. `lumen.bench.generation` runs the same sizes a few times and keeps
@@ -152,10 +152,10 @@ device = session.device
 
 
 def greedy(model, prompt, n):
-    """The `n` most likely next tokens, one after another. Every pass runs the whole text so far."""
+    """`n` tokens, each the most likely next one. Every pass runs all text so far."""
     tokens = list(prompt)
     for _ in range(n):
-        logits = model(torch.tensor([tokens], device=device))  # (1, T) -> (1, T, V)
+        logits = model(torch.tensor([tokens], device=device))  # (1, T, V)
         tokens.append(int(logits[0, -1].argmax()))
     return tokens[len(prompt) :]
 
@@ -170,14 +170,14 @@ def greedy(model, prompt, n):
 
 # %%
 def greedy_cached(model, prompt, n):
-    """The same tokens. The first pass is given the prompt, every later one a single token."""
+    """The same tokens: the first pass gets the prompt, every later one a token."""
     cache = lumen.DynamicCache.for_model(model, rows=1)
     answer, new = [], list(prompt)
     while len(answer) < n:
-        hidden = model.hidden(torch.tensor([new], device=device), None, cache)  # (1, T) -> (1, T, D)
-        token = int(
-            model.head(hidden[:, -1]).argmax()
-        )  # only the last row goes through the head: (1, D) -> (1, V)
+        given = torch.tensor([new], device=device)
+        hidden = model.hidden(given, None, cache)  # (1, T) -> (1, T, D)
+        scores = model.head(hidden[:, -1])  # the last row alone: (1, D) -> (1, V)
+        token = int(scores.argmax())
         answer.append(token)
         new = [token]
     return answer
@@ -201,7 +201,8 @@ assert by_hand == cached == ours
 best = exact(torch.tensor([question + ours], device=device))[0, len(question) - 1 : -1].topk(2).values
 assert float((best[:, 0] - best[:, 1]).min()) > 0.01  # no near-tie on the way: equality is no luck
 for name, count in counted.items():
-    print(f"{name:8}: {count.passes} passes, {count.rows} rows; first four passes {count.shapes[:4]}")
+    shapes = ", ".join(f"{b} × {t}" for b, t in count.shapes[:4])
+    print(f"{name:8}: {count.passes} passes, {count.rows:,} rows; the first passes: {shapes}")
 print("same 24 tokens from both loops and lumen.generate:", by_hand == cached == ours)
 
 # %% tags=["nbval-ignore-output"]
@@ -214,9 +215,8 @@ if importlib.util.find_spec("transformers"):
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    folder = hf_folder(
-        assets.path("smollm2-135m"), "smollm2-135m", assets.cache_dir()
-    )  # written by lumen.load
+    # written by lumen.load
+    folder = hf_folder(assets.path("smollm2-135m"), "smollm2-135m", assets.cache_dir())
     theirs = AutoModelForCausalLM.from_pretrained(folder).to(device).eval()
     ids = torch.tensor([question], device=device)
     settings = {"max_new_tokens": 24, "do_sample": False, "eos_token_id": None, "pad_token_id": 2}
@@ -240,7 +240,7 @@ callout(
 # %% [markdown]
 # Look at the shapes of the passes. The loop has no prefill phase and no decode phase. There is one forward, called once
 # with all rows of the prompt and ever after with one. **Prefill and decode are two shapes of the same call**, and the whole puzzle is
-# now this: why does a call with 1 row cost nearly as much as a call with dozens?
+# now this: why does a row cost so much when it comes alone, and so little in company?
 #
 # ## The same weights, another number of rows
 #
@@ -285,7 +285,7 @@ table(
 # $P$ tokens about $2NP$, and a pass over $T$ rows takes at least
 #
 # $$
-# t(T) \;\ge\; \max\!\left(\frac{W}{\text{bandwidth}},\; \frac{2\,N\,T}{\text{peak}}\right)
+# \text{time}(T) \;\ge\; \max\!\left(\frac{W}{\text{bandwidth}},\; \frac{2\,N\,T}{\text{peak}}\right)
 # $$
 #
 # The first term reads the weights, the second multiplies by them. On a chip that does both at once, the slower one is
@@ -351,7 +351,7 @@ reveal(
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 fig = figure(
-    f"512 rows are 512 times the work of one, and take {ms[512] / ms[1]:.0f} times as long",
+    f"512 times the work takes {ms[512] / ms[1]:.0f} times as long",
     x="rows in one pass (tokens)",
     y="time of the pass (ms)",
     height=440,
@@ -369,6 +369,7 @@ label_line(fig, 1, ms[1], "measured", palette.orange, anchor="left", shift=16)
 fig
 
 # %% tags=["hide-input", "nbval-ignore-output"]
+bounded = all(ms[r] >= max(read_ms, row_ms * r) for r in ROWS)
 nearly_free = next((r for r, more in pairwise(ROWS) if ms[more] > 2 * ms[1]), ROWS[-1])
 table(
     [[r, ms[r], ms[r] / r, ms[1] / (ms[r] / r)] for r in (1, 4, 16, 64, 256, 512)],
@@ -380,9 +381,15 @@ markdown(
     + ("Then the arithmetic takes over, and the line turns upwards. " if nearly_free < 512 else "")
     + f"In a pass of 512, a row costs {ms[512] / 512:.2g} ms; alone it costs {milliseconds(ms[1] / 1e3)}, "
     f"**{ms[1] / (ms[512] / 512):.0f} times** as much. "
-    "(The measured line has dents: libraries change their method as the number of rows grows, ours among them. It lies "
-    "above both dashed lines because they are bounds: norms, attention, and the cost of starting each operator are not "
-    "in them.)"
+    "(A dent in the measured line is a place where the library under the product changes its method with the number of "
+    "rows. "
+    + (
+        "The line lies above both dashed ones because they are bounds: norms, attention, and the cost of starting each "
+        "operator are not in them.)"
+        if bounded
+        else "The dashed lines are bounds, yet the measured one dips below them somewhere: the rates that they are drawn "
+        "with were measured in another minute, and on a shared machine no two minutes are alike.)"
+    )
 )
 
 # %% [markdown]
@@ -399,7 +406,7 @@ table(
         [c.name, c.peak("bf16") / 1e12, c.bandwidth / 1e12, round(hardware.ridge(c, "bf16"))]
         for c in (a100, h100, hardware.CHIPS["L4"], hardware.CHIPS["MI300X"])
     ],
-    ["chip (datasheet)", "TFLOP/s, bf16", "TB/s", "rows that cost as much as one, at best"],
+    ["chip (datasheet)", "TFLOP/s, bf16", "TB/s", "rows whose arithmetic takes as long as the read"],
 )
 
 # %% tags=["hide-input", "nbval-ignore-output"]
@@ -408,8 +415,9 @@ callout(
     "**Takeaway.** How many tokens of a long prompt one token of the answer is worth is peak × bytes per weight / "
     f"(2 × bandwidth). That is a property of the chip: {meet:.0f} for this one at {8 * size:.0f} bits, "
     f"{hardware.ridge(a100, 'bf16'):.0f} for an A100 and {hardware.ridge(h100, 'bf16'):.0f} for an H100 at 16 bits. "
-    "What a pass pays once, whatever its rows, such as starting its operators, makes it larger. "
-    "[Chapter 2](02_roofline.ipynb) calls it the ridge.",
+    f"Measured here: {ms[1] / (ms[512] / 512):.0f}. What a pass pays once, whatever its rows, such as starting its "
+    "operators, makes it larger, and a step that does not reach the full bandwidth does, too. "
+    "[Chapter 2](02_roofline.ipynb) calls peak / bandwidth the ridge.",
 )
 
 # %% [markdown]
@@ -437,7 +445,7 @@ table(
     align="lr",
 )
 markdown(
-    f"The step takes {timed.tpot / floor:.2g} times its floor: {floor / timed.tpot:.0%} of the time is reading that "
+    f"The step takes {timed.tpot / floor:.1f} times its floor: {floor / timed.tpot:.0%} of the time is reading that "
     "no program could avoid while the weights have this size. The same sum for a model that you have not got: "
     f"7 billion parameters in 16 bits on an A100 (2 TB/s) is 14 GB / 2 TB/s = **{1e3 * seven:.1f} ms**, at most "
     f"{1 / seven:.0f} tokens per second for one user, whoever writes the kernels."
@@ -465,7 +473,7 @@ reveal(
     measured=[s / middle for s in long.decode.samples[:12]],
     unit="×",
     what="TPOT behind 512 tokens, behind 32 = 1",
-    title=f"TTFT grows {long.ttft / short.ttft:.2g} times, TPOT {long.tpot / short.tpot:.2g} times",
+    title=f"TTFT is {long.ttft / short.ttft:.1f} times as long, TPOT {long.tpot / short.tpot:.2f} times",
 )
 
 # %% tags=["hide-input", "nbval-ignore-output"]
@@ -474,11 +482,12 @@ grown = long.tpot / short.tpot
 markdown(
     f"The step reads the same {step.weights / 1e6:.0f} MB of weights as before. The 480 more tokens of context add "
     f"{extra / 1e6:.0f} MB of cache, {extra / step.weights:.0%}. "
+    + f"The clock says {grown - 1:+.0%}"
     + (
-        "That is the whole difference, and it is why a chat stays about as quick at its tenth message as at its first. "
+        ". So a chat stays about as quick at its tenth message as at its first. "
         if grown < 1.3
-        else f"The clock says {grown:.2g} times, more than these bytes explain. Look at the spread before you believe "
-        "it: another program may have run beside this one. "
+        else ", more than these bytes explain. Look at the spread before you believe it: another program may have run "
+        "beside this one. "
     )
     + f"It does not last for ever: at {step.weights / cost.kv_bytes_per_token(config, session.dtype):,.0f} tokens of "
     "context the cache would weigh as much as the weights."
@@ -493,7 +502,7 @@ markdown(
 # %% tags=["hide-input", "nbval-ignore-output"]
 now = 1e3 * forecast_step.seconds
 read = 1e3 * (step.weights + step.cache_read) / chip.bandwidth
-small = 1e3 * cost.weight_bytes(config, "q4_0") / chip.bandwidth
+small = 1e3 * (cost.weight_bytes(config, "q4_0") + step.cache_read) / chip.bandwidth
 eight = 1e3 * cost.predict_decode(config, chip, context, 8, session.dtype).seconds / 8
 overhead = 1e3 * forecast_step.parts["overhead"]
 again = 1e3 * cost.predict_prefill(config, chip, context, 1, session.dtype).seconds
@@ -546,7 +555,7 @@ markdown(
 # %% tags=["hide-input", "nbval-ignore-output"]
 lengths = [1, 2, 3, 5, 9, 17, 33, 65, 129, 257]
 fig = figure(
-    f"Behind 512 tokens, the first {1 + long.ttft / long.tpot:.0f} tokens of answer are mostly prefill",
+    f"Behind 512 tokens, up to {1 + long.ttft / long.tpot:.0f} tokens are mostly prefill",
     x="tokens of answer",
     y="share of the wait spent in decode (%)",
 )
@@ -621,8 +630,13 @@ table(
     ],
     ["who", "can pull", "must take as given"],
 )
+words_per_minute = 238  # silent reading of English non-fiction, the mean of 190 studies
+per_word = len(tokenizer.encode(LIGHT)) / len(LIGHT.split())
 markdown(
-    f"People read 5 to 10 tokens a second, so a stream that keeps up has a TPOT of {1e3 * cost.tpot_of_rate(10):.0f} to "
+    f"Adults read some {words_per_minute} words a minute "
+    "([Brysbaert 2019](https://doi.org/10.1016/j.jml.2019.104047), a review). At the "
+    f"{per_word:.1f} tokens a word of our paragraph that is {words_per_minute / 60 * per_word:.0f} tokens a second. For "
+    f"readers of 5 to 10 tokens a second, a stream that keeps up has a TPOT of {1e3 * cost.tpot_of_rate(10):.0f} to "
     f"{1e3 * cost.tpot_of_rate(5):.0f} ms. (A range turns round when it is inverted. In print you will find 50 to 100.)"
 )
 
@@ -633,12 +647,8 @@ markdown(
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 tokens_in, tokens_out = 73_700, 14_800  # per second and node of 8 H800: prefill (cache hits included), decode
-price_in, price_hit, price_out, hits = (
-    0.55,
-    0.14,
-    2.19,
-    0.563,
-)  # $ per million tokens, DeepSeek-R1; share of hits
+price_in, price_hit, price_out = 0.55, 0.14, 2.19  # $ per million tokens, DeepSeek-R1
+hits = 0.563  # share of the tokens in that were found in a cache
 paid_in = hits * price_hit + (1 - hits) * price_in
 many = (
     cost.predict_decode(config, chip, context, 32, session.dtype).seconds
@@ -707,8 +717,8 @@ markdown(
     f"cache, {counted['no cache'].rows} rows without. Prefill and decode are two shapes of one call.\n"
     f"- **Time per token.** Bytes over bandwidth: {W / 1e6:.0f} MB at {chip.bandwidth / 1e9:.3g} GB/s is {read_ms:.3g} ms; "
     f"measured {milliseconds(timed.tpot)}. A 7B model in 16 bits on an A100: {1e3 * seven:.1f} ms.\n"
-    f"- **In against out.** One token of the answer cost {worth:.0f} tokens of the prompt here; at best "
-    f"{hardware.ridge(a100, 'bf16'):.0f} on an A100, {hardware.ridge(h100, 'bf16'):.0f} on an H100.\n"
+    f"- **In against out.** One token of the answer cost {worth:.0f} tokens of the prompt here. From the two rates alone "
+    f"it is {meet:.0f} here, {hardware.ridge(a100, 'bf16'):.0f} on an A100, {hardware.ridge(h100, 'bf16'):.0f} on an H100.\n"
     f"- **Levers.** Fewer bytes, more work per byte, less overhead, no work twice. Longest reach here: {best_lever}, "
     f"{levers[best_lever][1]:.3g} of {now:.3g} ms."
 )

@@ -58,6 +58,9 @@ session = lumen.setup("04_kv_cache")
 # Equality is the point of this chapter, so the model runs in fp32 everywhere, on a GPU too.
 
 # %%
+import math
+import textwrap
+
 import torch
 
 from lumen import bench, cost, hardware
@@ -112,7 +115,8 @@ def answer(step, new):
 answer(without_cache, 2), answer(with_cache(StaticCache.for_model(model, 1, 64)), 2)  # warm-up
 slow_runs = [answer(without_cache, NEW) for _ in range(2)]
 fast_runs = [answer(with_cache(StaticCache.for_model(model, 1, 64)), NEW) for _ in range(3)]
-print(tokenizer.decode(slow_runs[0][0]))
+for paragraph in tokenizer.decode(slow_runs[0][0]).split("\n\n"):
+    print(textwrap.fill(paragraph, 72) + "\n")
 print("the same tokens with and without a cache:", slow_runs[0][0] == fast_runs[0][0])
 
 # %% tags=["hide-input", "nbval-ignore-output"]
@@ -395,7 +399,7 @@ table(
 #
 # ## Predict: the whole answer
 #
-# The prompt has 13 tokens, the answer 40. Without a cache, step $t$ runs everything so far through the model. With
+# The prompt has 13 tokens, the answer 40. Without a cache, every step runs everything so far through the model. With
 # one, the prompt goes through once and then one token per step. You have seen the last steps' ratio in the first figure.
 # **Over the whole answer, how many times *less time* does the cache take?** Write it down.
 
@@ -432,15 +436,14 @@ markdown(
 )
 
 # %% [markdown]
-# ## The L² law, and what a prompt does to it
+# ## The n² law, and what a prompt does to it
 #
-# Count the rows. Without a cache the steps run 1, 2, 3, … $L$ rows, which is $L(L+1)/2$ in all. With a cache they run
-# one row each. The ratio is $(L+1)/2$, so it grows with the answer. Attention goes the same way, one power
-# higher: from $\sum t(t+1)/2 \approx L^3/6$ pairs of a query and a key to $\sum t \approx L^2/2$.
+# Count the rows, first without a prompt. For an answer of $n$ tokens the steps without a cache run 1, 2, 3, … $n$ rows,
+# which is $n(n+1)/2$ in all. With a cache they run one row each. The ratio is $(n+1)/2$, so it grows with the answer.
+# Attention goes the same way, one power higher: from $\sum i(i+1)/2 \approx n^3/6$ pairs of a query and a key to
+# $\sum i \approx n^2/2$.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-import math
-
 n = list(range(1, NEW + 1))
 total_slow, total_fast = torch.tensor(slow).cumsum(0).tolist(), torch.tensor(fast).cumsum(0).tolist()
 rows_slow = [lumen.explore.kv_stepper.totals(len(prompt), i).without for i in n]
@@ -467,8 +470,9 @@ lumen.explore.theme.log_axis(
 )
 label_line(fig, NEW, total_slow[-1], "no cache", palette.orange, shift=14)
 label_line(fig, NEW, total_fast[-1], "cache", palette.blue, shift=-16)
-label_line(fig, 1, rows_slow[0] * scale, "rows counted, scaled", palette.grey, anchor="left", shift=-14)
+label_line(fig, 2, rows_slow[1] * scale, "rows counted, scaled", palette.grey, anchor="left", shift=-14)
 lumen.explore.theme.log_axis(fig, "x", [1, 2, 5, 10, 20, 40])
+fig.update_xaxes(range=[-0.03, math.log10(NEW) + 0.03])
 fig
 
 # %% tags=["hide-input", "nbval-ignore-output"]
@@ -486,7 +490,7 @@ markdown(
 
 # %% [markdown]
 # Published introductions like to print the ratio for 512 new tokens and stop there. But nobody sends an empty prompt.
-# Without a cache every step runs the prompt again:
+# Without a cache every step runs the prompt again. How many times less work is it with one?
 
 # %% tags=["hide-input", "nbval-check-output"]
 prompts, answers = [0, 128, 2048], [1, 32, 512]
@@ -512,7 +516,12 @@ markdown(
 #
 # Per token and layer: one key and one value, for each KV head, of `head_dim` numbers.
 #
-# $$ \kappa = 2 \times \text{layers} \times \text{KV heads} \times \text{head width} \times \text{bytes per number} $$
+# $$
+# \begin{aligned}
+# \kappa = 2 &\times \text{layers} \times \text{KV heads} \\
+# &\times \text{head width} \times \text{bytes per number}
+# \end{aligned}
+# $$
 #
 # For SmolLM2 in fp32 that is 2 · 30 · 3 · 64 · 4 bytes. Query heads do not occur in it. The cache we filled must agree:
 
@@ -534,9 +543,10 @@ for name, kind in [
     c = CONFIGS[name]
     rows.append([
         name, c.num_layers, c.num_kv_heads, c.head_dim, kind,
-        f"{cost.kv_bytes_per_token(c, kind) / 2**10:.0f} KiB", f"{cost.kv_bytes(c, 4096, dtype=kind) / 2**30:.2f} GiB",
+        f"{cost.kv_bytes_per_token(c, kind) / 2**10:.0f}", f"{cost.kv_bytes(c, 4096, dtype=kind) / 2**30:.2f}",
     ])  # fmt: skip
-table(rows, ["model", "layers", "KV heads", "head width", "format", "κ", "4,096 tokens"])
+headers = ["model", "layers", "KV heads", "head width", "format", "κ (KiB)", "4,096 tokens (GiB)"]
+table(rows, headers, align="lrrrlrr")
 
 # %% [markdown]
 # Read the table twice. Llama-3-8B is larger than Llama-2-7B and its token costs a quarter, because eight KV heads serve 32
@@ -574,8 +584,8 @@ cache_gb = [cost.kv_bytes(llama, 4096, i) / 1e9 for i in b]
 fig.add_scatter(x=b, y=[W] * len(b), mode="lines", line_color=palette.grey)
 fig.add_scatter(x=b, y=cache_gb, mode="lines", line_color=palette.blue)
 fig.add_scatter(x=b, y=[W + c for c in cache_gb], mode="lines", line_color=palette.orange)
-label_line(fig, 1, W, "weights", palette.grey, anchor="left", shift=-13)
-label_line(fig, 1, cache_gb[0], "cache", palette.blue, anchor="left", shift=18)
+label_line(fig, 31, W, "weights", palette.grey, anchor="right", shift=-13)
+label_line(fig, 2, cache_gb[1], "cache", palette.blue, anchor="left", shift=-14)
 label_line(fig, 16, W + cache_gb[4], "both", palette.orange, anchor="right", shift=13)
 lumen.explore.theme.log_axis(fig, "x", b)
 lumen.explore.theme.log_axis(fig, "y", [2, 5, 10, 20, 50])
@@ -659,30 +669,31 @@ table(
         "context",
         "static (ms)",
         "dynamic (ms)",
-        "MB of cache read by attention",
-        "MB moved by the copy, besides",
+        "MB of cache, read by attention",
+        "MB moved besides, by the copy",
     ],
+    align="rrrrr",
 )
 growth = steps[4096]["static"].median / steps[64]["static"].median
 bytes_growth = (weights_read + 4096 * kappa) / (weights_read + 64 * kappa)
 if found > 1.15 * expected:
-    gap = "The bytes of the copy do not tell all: each step also asks for fresh memory, and first touches are slow. "
+    gap = "The bytes of the copy do not tell all: each step also asks for fresh memory, and first touches are slow."
 elif found < expected / 1.15:
-    gap = "The copy is cheaper than its bytes: one layer's keys are small, and part of them is still in the chip's caches. "
+    gap = "The copy is cheaper than its bytes: one layer's keys are small, and part of them is still in the chip's caches."
 else:
-    gap = "Counting bytes was enough. "
+    gap = "Counting bytes was enough."
 markdown(
     f"The model expected the dynamic step at 4,096 tokens to take {expected:.2f} times the static one, the clock says "
     f"{found:.2f}. {gap}\n\nFrom 64 to 4,096 tokens the static step takes {growth:.2f} times as long; bytes alone say {bytes_growth:.2f}. "
     + (
         "Attention over the cache costs more than its bytes here: one query is too little work to use all the bandwidth. "
         if growth > 1.15 * bytes_growth
-        else "These steps were too uneven to show the difference well. "
-        if growth < bytes_growth / 1.15
+        else "A step also holds time that is no bytes at all, such as starting its operators, and that part does not grow. "
+        if growth < bytes_growth / 1.05
         else ""
     )
     + f"Growing one token at a time from nothing to 4,096, the copies *write* {kappa * 4096 * 4097 / 2 / 1e9:,.0f} GB to "
-    f"store {kappa * 4096 / 1e9:.2f} GB. It is the L² law again, moved from arithmetic to memory."
+    f"store {kappa * 4096 / 1e9:.2f} GB. It is the n² law again, moved from arithmetic to memory."
 )
 
 # %% [markdown]
@@ -814,9 +825,8 @@ assert max(list(padding.values())[:2]) < 1e-4 and padding["left, position = slot
 # %%
 gpt, letters = lumen.load("gptlite", dtype=torch.float32)
 window, ahead = gpt.config.max_positions, 64
-text = torch.tensor(
-    letters.encode(lumen.assets.shakespeare()[1]), device=device
-)  # plays it was not trained on
+unseen_plays = lumen.assets.shakespeare()[1]  # it was not trained on these
+text = torch.tensor(letters.encode(unseen_plays), device=device)
 plays = torch.stack([text[i : i + window + ahead] for i in range(10_000, 90_000, 20_000)])  # (4, 320)
 play = plays[0].tolist()
 try:
@@ -931,7 +941,7 @@ assert (kept - recompute)[:, 0].abs().max() < 1e-2 < (kept - recompute)[:, 1:].a
 # %% tags=["hide-input", "nbval-ignore-output"]
 markdown(
     f"With rotary positions the picture is another one. Move the same tokens 100 positions to the right: GPTlite's logits "
-    f"change by {learned:.0%}, SmolLM2's by {rope:.0e}. RoPE turns queries and keys by an angle that grows with the "
+    f"change by {learned:.0%}, SmolLM2's by {100 * rope:.1g}%. RoPE turns queries and keys by an angle that grows with the "
     "position, and a score depends on the difference of the angles only. So the keys of a RoPE model need not be "
     "renumbered when the beginning is dropped."
 )
@@ -964,7 +974,7 @@ gain = once_only["no cache"].median / once_only["cache"].median
 own = weights_read / kappa
 table(
     [
-        ["128 tokens in, one out", f"{cost.cache_saving(1, 128):.0f}×", f"{gain:.2f}× (no cache {once_only['no cache']})"],
+        ["128 tokens in, one out", f"{cost.cache_saving(1, 128):.0f}×", f"{1 / gain:.2f} times the time of no cache (the runs without one: {once_only['no cache']})"],
         ["Llama-2-7B, 4,096 tokens, 7 users", "–", f"the cache is {7 / cross:.2f} times the weights, computed"],
         ["SmolLM2 in fp32, one user", "–", f"the cache outweighs the weights from {own:,.0f} tokens on, computed; it knows {config.max_positions:,}"],
         ["dynamic cache at 4,096 tokens", "–", f"{found:.2f} times the time of a static one"],
@@ -997,13 +1007,13 @@ lab = lumen.explore.cache_reads_lab(
 # A serving engine does not grow its caches by concatenation. It reserves one large pool at the start, and flags decide how
 # large. Names are those of the documentation of the version given.
 #
-# | engine | what decides the cache | version |
+# | engine | what decides the cache | seen in |
 # | --- | --- | --- |
-# | [vLLM](https://docs.vllm.ai/en/v0.8.1/serving/engine_args.html) | `--gpu-memory-utilization` (weights, activations and pool together), `--max-model-len`, `--kv-cache-dtype fp8` | 0.8.1, March 2025 |
-# | [SGLang](https://docs.sglang.io/advanced_features/server_arguments.html) | `--mem-fraction-static` (weights and pool), `--context-length`, `--kv-cache-dtype fp8_e4m3` | read in November 2026 |
-# | [TensorRT-LLM](https://nvidia.github.io/TensorRT-LLM/llm-api/reference/KvCacheConfig.html) | `KvCacheConfig(free_gpu_memory_fraction=0.9, max_tokens=…)`: a share of what is *free* after loading | read in November 2026 |
-# | [llama.cpp](https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md) | `--ctx-size`, `--cache-type-k`, `--cache-type-v`; `--context-shift`, off by default, drops old tokens and turns the kept keys | read in November 2026 |
-# | [transformers](https://huggingface.co/docs/transformers/kv_cache) | `DynamicCache` by default, `generate(cache_implementation="static")` for compiled code | 5.x |
+# | vLLM | `--gpu-memory-utilization` (weights, activations and pool together), `--max-model-len`, `--kv-cache-dtype fp8` | [docs](https://docs.vllm.ai/en/v0.8.1/serving/engine_args.html), 0.8.1, March 2025 |
+# | SGLang | `--mem-fraction-static` (weights and pool), `--context-length`, `--kv-cache-dtype fp8_e4m3` | [docs](https://docs.sglang.io/advanced_features/server_arguments.html), November 2026 |
+# | TensorRT-LLM | `free_gpu_memory_fraction` and `max_tokens` of `KvCacheConfig`: a share of what is *free* after loading | [docs](https://nvidia.github.io/TensorRT-LLM/llm-api/reference/KvCacheConfig.html), November 2026 |
+# | llama.cpp | `--ctx-size`, `--cache-type-k`, `--cache-type-v`; `--context-shift`, off by default, drops old tokens and turns the kept keys | [README](https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md), November 2026 |
+# | transformers | `DynamicCache` by default; `cache_implementation="static"` of `generate`, for compiled code | [docs](https://huggingface.co/docs/transformers/kv_cache), 5.x |
 #
 # Mind what a share is a share of. 0.9 of the whole card must hold the weights, too; 0.9 of what is *free* comes on top of
 # them. The two pools differ by a tenth of the weights, before activations are taken out.
@@ -1024,7 +1034,7 @@ markdown(
     f"- **The mask comes from positions.** The top-left triangle is wrong by {chunked['top left', 16]:.0%} in chunks of 16 "
     f"and right for one token.\n"
     f"- **A cache holds the past at its positions.** With learned positions a window that slides keeps no key: the first layer's moved "
-    f"by {moved[0]:.0%}. With RoPE a shift of 100 changed the logits by {rope:.0e}."
+    f"by {moved[0]:.0%}. With RoPE a shift of 100 changed the logits by {100 * rope:.1g}%."
 )
 callout(
     "takeaway",
@@ -1066,7 +1076,7 @@ lumen.explore.Quiz(
             "choices": [
                 {"text": "It grows.", "ok": True, "why": "Without a cache the prompt is run again for each of the 512 tokens: 461 times instead of 256.5."},
                 {"text": "It shrinks, because prefill is the same for both.", "why": "Only the first pass is the same for both. The other 511 run the prompt again when there is no cache."},
-                {"text": "It stays at (L+1)/2.", "why": "That formula is for an empty prompt."},
+                {"text": "It stays at (n+1)/2.", "why": "That formula is for an empty prompt."},
             ],
         },
         {

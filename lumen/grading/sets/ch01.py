@@ -148,8 +148,14 @@ exercises.add(
         unit="ms",
         tolerance=0.02,
         slips=[
-            Slip(lambda got: abs(got - time_per_token_ms(4)) < 0.2, "The scales are read too: 4.5 bits a weight."),
-            Slip(lambda got: abs(got - time_per_token_ms(16)) < 0.9, "That is 16 bits a weight; the task says 4.5."),
+            Slip(
+                lambda got: abs(got - time_per_token_ms(4)) < 0.2,
+                "The scales are read too: 4.5 bits a weight.",
+            ),
+            Slip(
+                lambda got: abs(got - time_per_token_ms(16)) < 0.9,
+                "That is 16 bits a weight; the task says 4.5.",
+            ),
             Slip(
                 lambda got: abs(got - time_per_token_ms(36)) < 2,
                 "Bandwidth is in bytes, so count the weights in bytes too: 8 bits each.",

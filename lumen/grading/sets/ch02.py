@@ -179,7 +179,9 @@ exercises.add(
                     "The projections of keys and values are narrower with 8 KV heads: 4.5d² in all, not 8d².",
                 ),
                 Slip(41_984, "The MLP has three matrices of 28,672, 21d², not two of 4d."),
-                Slip(26_112, "Weights give two FLOPs each, keys four per query width. One factor 2 is missing."),
+                Slip(
+                    26_112, "Weights give two FLOPs each, keys four per query width. One factor 2 is missing."
+                ),
                 Slip(26_624, "That is Llama-3-8B, which the chapter counted. Here d is 8,192."),
             ],
         ),

@@ -446,7 +446,10 @@ exercises.add(
             tolerance=0.003,
             slips=[
                 Slip(100.5, "That is for an empty prompt."),
-                Slip(600.5, "(n+1)/2 with n = 1,200 counts the prompt as if it had been written token by token."),
+                Slip(
+                    600.5,
+                    "(n+1)/2 with n = 1,200 counts the prompt as if it had been written token by token.",
+                ),
                 Slip(
                     1100.5,
                     "Those are the rows of an average step without a cache. With one, the prompt is read as well: "
