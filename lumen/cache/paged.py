@@ -26,7 +26,7 @@ from torch import Tensor
 from ..models.config import ModelConfig
 from .base import Cache, storage_bytes
 from .pool import BlockPool
-from .prefix import NoPrefix, Prefix
+from .prefix import NoPrefix, Prefix, allocate
 
 if TYPE_CHECKING:
     from ..models.layers import Decoder
@@ -65,13 +65,8 @@ class BlockStore:
         return PagedCache(self, count)
 
     def allocate(self, count: int) -> list[int]:
-        """Blocks from the pool; when it is short, what only the prefix cache remembers is evicted first.
-
-        CacheFull takes no block; prefixes that nobody reads may be forgotten even then.
-        """
-        if count > self.pool.num_free:
-            self.prefix.evict(count - self.pool.num_free)
-        return self.pool.allocate(count)
+        """Blocks for whoever writes next; see `lumen.cache.prefix.allocate`."""
+        return allocate(self.pool, self.prefix, count)
 
     def copy(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Copy blocks (from, to) in all layers."""

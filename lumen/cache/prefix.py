@@ -34,17 +34,42 @@ class Prefix:
         """
         raise NotImplementedError
 
-    def insert(self, tokens: Sequence[int], blocks: Sequence[int], extra: Sequence[object] = ()) -> None:
-        """Remember the full blocks among `blocks`, which hold `tokens` in order. Takes references of its own."""
+    def insert(self, tokens: Sequence[int], blocks: list[int], extra: Sequence[object] = ()) -> None:
+        """Remember the full blocks of the table `blocks`, which holds `tokens` in order. Takes references of its own.
+
+        What was computed twice, by sequences that ran side by side, is exchanged in the table for the copy that is
+        remembered already: memory comes back, and whoever holds a block holds its parent too.
+        """
         raise NotImplementedError
 
     def evict(self, count: int) -> int:
         """Free up to `count` blocks that no sequence reads, least recently used first; returns how many."""
         raise NotImplementedError
 
+    def num_evictable(self) -> int:
+        """How many blocks `evict` could free now: those that no sequence reads."""
+        raise NotImplementedError
+
     def blocks(self) -> list[int]:
         """All blocks that are remembered, for the audit."""
         raise NotImplementedError
+
+
+def allocate(pool: BlockPool, prefix: Prefix, count: int) -> list[int]:
+    """Blocks from the pool; when it is short, what only the prefix cache remembers is evicted first.
+
+    CacheFull takes no block; prefixes that nobody reads may be forgotten even then.
+    """
+    if count > pool.num_free:
+        prefix.evict(count - pool.num_free)
+    return pool.allocate(count)
+
+
+def exchange(pool: BlockPool, table: list[int], place: int, block: int) -> None:
+    """Let a table read `block`, which holds the same tokens, instead of its own copy."""
+    pool.share([block])
+    pool.release([table[place]])
+    table[place] = block
 
 
 class NoPrefix(Prefix):
@@ -53,10 +78,13 @@ class NoPrefix(Prefix):
     def match(self, tokens: Sequence[int], extra: Sequence[object] = ()) -> list[int]:
         return []
 
-    def insert(self, tokens: Sequence[int], blocks: Sequence[int], extra: Sequence[object] = ()) -> None:
+    def insert(self, tokens: Sequence[int], blocks: list[int], extra: Sequence[object] = ()) -> None:
         """Nothing is remembered."""
 
     def evict(self, count: int) -> int:
+        return 0
+
+    def num_evictable(self) -> int:
         return 0
 
     def blocks(self) -> list[int]:
@@ -122,7 +150,7 @@ class HashPrefix(Prefix):
         self.hits += len(blocks) * size
         return blocks
 
-    def insert(self, tokens: Sequence[int], blocks: Sequence[int], extra: Sequence[object] = ()) -> None:
+    def insert(self, tokens: Sequence[int], blocks: list[int], extra: Sequence[object] = ()) -> None:
         size, parent, keys = self.pool.block_size, ROOT, []
         for place in range(min(len(tokens) // size, len(blocks))):
             part = tuple(tokens[place * size : (place + 1) * size])
@@ -134,6 +162,8 @@ class HashPrefix(Prefix):
                 self._entries[key] = _Entry(blocks[place], part, tuple(extra), parent)
                 if parent != ROOT:
                     self._entries[parent].children += 1
+            elif entry.block != blocks[place]:
+                exchange(self.pool, blocks, place, entry.block)
             keys.append(key)
             parent = key
         self._touch(keys)
@@ -151,6 +181,9 @@ class HashPrefix(Prefix):
                 self._entries[entry.parent].children -= 1
             freed += len(self.pool.release([entry.block]))
         return freed
+
+    def num_evictable(self) -> int:
+        return sum(self.pool.refs(entry.block) == 1 for entry in self._entries.values())
 
     def blocks(self) -> list[int]:
         return [entry.block for entry in self._entries.values()]

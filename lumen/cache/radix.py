@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
 
 from .pool import BlockPool
-from .prefix import Prefix
+from .prefix import Prefix, exchange
 
 Page = tuple[int, ...]
 
@@ -53,6 +53,15 @@ class RadixPrefix(Prefix):
                 break
         return node, inside, total
 
+    @staticmethod
+    def _path(node: _Node, inside: int) -> list[int]:
+        """The blocks from the root to the first `inside` pages of a node."""
+        parts, above = [node.blocks[:inside]], node.parent
+        while above is not None:
+            parts.append(above.blocks)
+            above = above.parent
+        return [block for part in reversed(parts) for block in part]
+
     def _touch(self, node: _Node | None) -> None:
         self._clock += 1
         while node is not None:
@@ -65,20 +74,20 @@ class RadixPrefix(Prefix):
             return []
         node, inside, _ = self._walk(root, self._pages(tokens, (len(tokens) - 1) // self.pool.block_size))
         self._touch(node)
-        blocks: list[int] = node.blocks[:inside][::-1]
-        while (node := node.parent) is not None:  # type: ignore[assignment]
-            blocks += node.blocks[::-1]
-        blocks.reverse()
+        blocks = self._path(node, inside)
         self.pool.share(blocks)
         self.hits += len(blocks) * self.pool.block_size
         return blocks
 
-    def insert(self, tokens: Sequence[int], blocks: Sequence[int], extra: Sequence[object] = ()) -> None:
+    def insert(self, tokens: Sequence[int], blocks: list[int], extra: Sequence[object] = ()) -> None:
         pages = self._pages(tokens, min(len(tokens) // self.pool.block_size, len(blocks)))
         if not pages:
             return
         root = self._roots.setdefault(_kind(extra), _Node(None, [], [], 0))
         node, inside, total = self._walk(root, pages)
+        for place, block in enumerate(self._path(node, inside)):
+            if block != blocks[place]:
+                exchange(self.pool, blocks, place, block)
         if total < len(pages):
             if inside < len(node.pages):
                 self._split(node, inside)
@@ -122,6 +131,9 @@ class RadixPrefix(Prefix):
                     if parent.blocks and not parent.children:
                         heappush(leaves, (parent.used, id(parent), parent))
         return freed
+
+    def num_evictable(self) -> int:
+        return sum(self.pool.refs(block) == 1 for block in self.blocks())
 
     def blocks(self) -> list[int]:
         return [block for node in self._nodes() for block in node.blocks]

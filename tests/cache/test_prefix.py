@@ -191,3 +191,19 @@ def test_a_full_pool_forgets_prefixes_before_it_refuses(kind):
             (result,) = generate(model, [prompt], 6, eos_ids=(), cache=cache)
         assert result.tokens == generate(model, [prompt], 6, eos_ids=())[0].tokens
         store.audit()
+
+
+def test_what_was_computed_twice_is_read_from_one_copy(kind):
+    """Two sequences ran the same eight tokens side by side. Without the exchange the second's next block would hang
+    below a block that only the first held: freed with it, it could never be evicted and the pool would shrink."""
+    pool = BlockPool(6, 4)
+    prefix = kind(pool)
+    first, second = pool.allocate(2), pool.allocate(3)
+    prefix.insert(list(range(8)), first)
+    prefix.insert([*range(8), 9, 9, 9, 9], second)
+    assert second[:2] == first and pool.num_free == 6 - 3
+    pool.audit([first, second, prefix.blocks()])
+    pool.release(first)
+    assert prefix.num_evictable() == 0 and prefix.evict(9) == 0
+    pool.release(second)
+    assert prefix.num_evictable() == 3 and prefix.evict(9) == 3

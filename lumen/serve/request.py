@@ -1,0 +1,129 @@
+"""What a client asks for, and how far the engine has come with it. No torch.
+
+    tokens    [ p p p p p p p p | o o o ]        total = prompt + output (+ drafts, when something proposes them)
+    computed  [ x x x x x . . . . . . . ]        keys and values that stand in the blocks of the table
+
+A step lets `computed` catch up with `total`; when they are equal the next token is sampled. There is no prefill phase
+and no decode phase: a prompt has a long way to catch up, an answer one token at a time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import abc
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..sampling import SamplingParams
+
+
+@dataclass
+class Request:
+    """One prompt and how to answer it.
+
+    `params` None is greedy. `stop` strings need an engine with a tokenizer. The smaller `priority`, the sooner.
+    `extra` is what else cached numbers depend on (tenant, adapter, salt). `logprobs` k asks for each drawn token's
+    log-probability and the k likeliest. `arrival` is seconds on `time.monotonic`.
+    """
+
+    id: str
+    prompt: abc.Sequence[int]
+    max_new_tokens: int
+    params: SamplingParams | None = None
+    eos_ids: frozenset[int] = frozenset()
+    stop: tuple[str, ...] = ()
+    priority: int = 0
+    extra: tuple[object, ...] = ()
+    min_new_tokens: int = 0
+    logprobs: int | None = None
+    keep_stop: bool = False
+    skip_special: bool = True
+    arrival: float = field(default_factory=time.monotonic)
+
+
+@dataclass(frozen=True)
+class TokenLogprobs:
+    """Log-probability of a drawn token under the model's own distribution, and the likeliest (id, logprob) pairs."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Times:
+    """When things happened to a request, in seconds on `time.monotonic`; None for what never did."""
+
+    arrival: float
+    scheduled: float | None
+    first_token: float | None
+    finished: float
+
+
+@dataclass(frozen=True)
+class Delta:
+    """What one step added to a request's answer. `text` never holds half a character or part of a stop string.
+
+    `tokens` leave the end-of-sequence token out; `logprobs` stand for them one by one. `finish_reason` is None, "stop",
+    "length" or "abort"; with it come the `stop_reason` (string or id) and the request's `times`.
+    """
+
+    request_id: str
+    tokens: tuple[int, ...] = ()
+    text: str = ""
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    finish_reason: str | None = None
+    stop_reason: str | int | None = None
+    num_cached_tokens: int = 0
+    time: float = 0.0
+    times: Times | None = None
+
+
+class Sequence:
+    """A request inside the scheduler: its tokens, its block table, how much of it is computed."""
+
+    def __init__(self, request: Request, rank: tuple[float, int]):
+        self.request, self.rank = request, rank  # the smaller the rank, the sooner
+        self.prompt = list(request.prompt)
+        self.output: list[int] = []
+        self.drafts: list[int] = []  # proposed tokens that the next step verifies
+        self.table: list[int] = []
+        self.computed = 0
+        self.swapped = False  # the computed part is in host memory
+        self.num_cached_tokens = 0  # of the prompt, when it was first admitted
+        self.num_preemptions = 0
+        self.scheduled: float | None = None
+
+    @property
+    def id(self) -> str:
+        return self.request.id
+
+    @property
+    def tokens(self) -> list[int]:
+        """Prompt, answer and drafts: what stands at positions 0, 1, 2 …"""
+        return self.prompt + self.output + self.drafts
+
+    @property
+    def total(self) -> int:
+        return len(self.prompt) + len(self.output) + len(self.drafts)
+
+    @property
+    def gap(self) -> int:
+        """How many positions are still to be computed before the next token can be sampled."""
+        return self.total - self.computed
+
+    @property
+    def decodes(self) -> bool:
+        """All that was known is computed but the last token (and the drafts behind it)."""
+        return self.gap == 1 + len(self.drafts)
+
+    def span(self, start: int, count: int) -> list[int]:
+        """The tokens at positions `start` to `start + count`."""
+        at = start - len(self.prompt)
+        return (self.output + self.drafts)[at : at + count] if at >= 0 else self.tokens[start : start + count]
+
+    @property
+    def most(self) -> int:
+        """The most positions it will ever hold: the last token is never fed."""
+        return len(self.prompt) + self.request.max_new_tokens - 1

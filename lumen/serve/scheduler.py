@@ -1,0 +1,286 @@
+"""The one scheduler rule: every step, `computed` catches up with `total` inside a token budget and a block budget.
+
+    continuous batching   admit whoever fits, every step
+    static batching       admit only when nobody runs; the batch ends with its longest answer
+    dynamic batching      the same, but wait until the batch is full or the oldest has waited `max_wait` seconds
+    chunked prefill       a token budget smaller than a prompt: it catches up over several steps
+    prefix hit            `computed` starts at the hit, at most total - 1
+    preemption            blocks are freed; by recompute `computed` returns to 0, by swap content waits on the host
+    speculation           drafts make `total` larger; the step verifies them and rejected ones are taken back
+
+Nobody starves: a rank is fixed on arrival (priority, plus the time of arrival in units of `ageing` seconds), only
+the worst rank is preempted, and the best rank can have the whole pool. Plain Python, no torch: it is tested on ten
+thousand random workloads in seconds. Yu et al. 2022, Orca, section 3.1 (iteration-level scheduling); Agrawal et al.
+2024, Sarathi-Serve, section 4 (chunked prefills beside decodes); Kwon et al. 2023, PagedAttention, section 4.5
+(preemption).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import abc
+from dataclasses import dataclass
+from typing import Literal
+
+from ..cache.errors import CacheFull
+from ..cache.pool import BlockPool
+from ..cache.prefix import NoPrefix, Prefix, allocate
+from .request import Request, Sequence
+
+Policy = Literal["continuous", "static", "dynamic"]
+POLICIES = ("continuous", "static", "dynamic")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much a step may do. `max_seqs` sequences run at once; a step computes `token_budget` tokens at most.
+
+    `ageing`: after so many seconds of waiting a request outranks a new one that is one priority step ahead.
+    """
+
+    max_seqs: int = 8
+    token_budget: int = 256
+    policy: Policy = "continuous"
+    preemption: Literal["recompute", "swap"] = "recompute"
+    max_wait: float = 0.05
+    ageing: float = 10.0
+
+    def __post_init__(self) -> None:
+        if self.max_seqs < 1 or self.token_budget < self.max_seqs:
+            raise ValueError(
+                f"token_budget must be max_seqs or more, and that 1 or more, or somebody could never decode; got "
+                f"token_budget {self.token_budget} and max_seqs {self.max_seqs}."
+            )
+        if self.policy not in POLICIES or self.preemption not in ("recompute", "swap"):
+            raise ValueError(
+                f"policy is one of {', '.join(POLICIES)} and preemption recompute or swap; got {self.policy!r} and "
+                f"{self.preemption!r}."
+            )
+        if not self.ageing > 0 or not self.max_wait >= 0:
+            raise ValueError("ageing must be positive and max_wait 0 or more, both in seconds.")
+
+
+@dataclass(frozen=True)
+class Work:
+    """Positions `start` to `start + count` of a sequence are computed in this step; the last one may be sampled."""
+
+    sequence: Sequence
+    start: int
+    count: int
+
+    @property
+    def samples(self) -> bool:
+        return self.start + self.count == self.sequence.total
+
+
+@dataclass(frozen=True)
+class Swap:
+    """Content of `blocks`, the first `length` positions of a sequence, moves between the pool and host memory."""
+
+    sequence: Sequence
+    blocks: tuple[int, ...]
+    length: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One step. Order matters: first what leaves the pool, then what returns, then the forward over `work`."""
+
+    work: tuple[Work, ...] = ()
+    swap_out: tuple[Swap, ...] = ()
+    swap_in: tuple[Swap, ...] = ()
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(work.count for work in self.work)
+
+
+class Scheduler:
+    """Owns the queues and all block tables. `schedule` makes a plan, `update` books what the plan computed."""
+
+    def __init__(self, pool: BlockPool, prefix: Prefix | None = None, limits: Limits | None = None):
+        self.pool, self.prefix, self.limits = pool, prefix or NoPrefix(), limits or Limits()
+        self.waiting: list[Sequence] = []  # both lists in order of rank, best first
+        self.running: list[Sequence] = []
+        self.num_preemptions = 0
+        self._arrivals = 0
+        self._out: list[Swap] = []
+
+    def check(self, request: Request) -> None:
+        """Raise ValueError for a request that could never be served, whatever else goes."""
+        if not request.prompt:
+            raise ValueError(
+                "The prompt is empty: there is nothing to predict from. Give it one token at least."
+            )
+        if request.max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens must be 1 or more, got {request.max_new_tokens}.")
+        most = len(request.prompt) + request.max_new_tokens - 1
+        room = self.pool.num_blocks * self.pool.block_size
+        if most > room:
+            raise ValueError(
+                f"The prompt has {len(request.prompt)} tokens and asks for {request.max_new_tokens} more, which takes "
+                f"{most} positions of cache; the whole pool has {room}. Ask for fewer, or make the pool larger."
+            )
+
+    def add(self, request: Request) -> Sequence:
+        """Queue a request. ValueError when it could never run; nothing has changed then."""
+        self.check(request)
+        if any(s.id == request.id for s in self.waiting + self.running):
+            raise ValueError(f"A request called {request.id!r} is already here; ids must differ.")
+        rank = request.priority + request.arrival / self.limits.ageing
+        sequence = Sequence(request, (rank, self._arrivals))
+        self._arrivals += 1
+        self._queue(sequence)
+        return sequence
+
+    def schedule(self, now: float = 0.0) -> Plan:
+        """Decide one step. Tokens of running answers come first, then prompts, in order of rank."""
+        self._out, preempted = [], self.num_preemptions
+        room = self.limits.token_budget - sum(s.decodes for s in self.running)  # one token each is set aside
+        work: list[Work] = []
+        for sequence in list(self.running):
+            if sequence not in self.running:  # preempted for the sake of a better one
+                continue
+            if sequence.decodes:
+                self._trim_drafts(sequence, room)
+                room -= len(sequence.drafts)
+                count = sequence.gap
+            else:
+                count = min(sequence.gap, room)
+                room -= count
+            if count and self._make_room(sequence, sequence.computed + count):
+                work.append(Work(sequence, sequence.computed, count))
+        swapped_in = []
+        if self.num_preemptions == preempted:
+            for sequence in self._admit(room, now):
+                if sequence.swapped:
+                    blocks = sequence.table[: -(-sequence.computed // self.pool.block_size)]
+                    swapped_in.append(Swap(sequence, tuple(blocks), sequence.computed))
+                    sequence.swapped = False
+                count = min(sequence.gap, room)
+                room -= count
+                work.append(Work(sequence, sequence.computed, count))
+        return Plan(tuple(work), tuple(self._out), tuple(swapped_in))
+
+    def _admit(self, room: int, now: float) -> abc.Iterator[Sequence]:
+        """Move sequences from waiting to running while slots, tokens and blocks last. The head is never passed over."""
+        policy, used = self.limits.policy, 0
+        if policy != "continuous" and self.running:
+            return
+        if policy == "dynamic" and len(self.waiting) < self.limits.max_seqs:
+            oldest = min((s.request.arrival for s in self.waiting), default=math.inf)
+            if now - oldest < self.limits.max_wait:
+                return
+        while self.waiting and len(self.running) < self.limits.max_seqs and used < room:
+            sequence = self.waiting[0]
+            if not self._take_blocks(sequence):
+                return
+            self.waiting.pop(0)
+            self._insert(self.running, sequence)
+            if sequence.scheduled is None:
+                sequence.scheduled, sequence.num_cached_tokens = now, sequence.computed
+            used += min(sequence.gap, room - used)
+            yield sequence
+
+    def _take_blocks(self, sequence: Sequence) -> bool:
+        """Blocks for every token that is known: prefix hits first, new ones behind. All or nothing."""
+        if not sequence.swapped:
+            sequence.table = self.prefix.match(sequence.tokens, sequence.request.extra)
+        missing = self._blocks_for(sequence.total) - len(sequence.table)
+        if missing > self.pool.num_free + self.prefix.num_evictable():
+            self._release(sequence)
+            return False
+        sequence.table += allocate(self.pool, self.prefix, missing)
+        if not sequence.swapped:
+            held = len(sequence.table) - missing
+            sequence.computed = held * self.pool.block_size
+        return True
+
+    def _trim_drafts(self, sequence: Sequence, room: int) -> None:
+        """Speculation takes what is left over: no token from a prompt's budget, no block by preempting anybody."""
+        held = (
+            len(sequence.table) + self.pool.num_free + self.prefix.num_evictable() if sequence.drafts else 0
+        )
+        fits = held * self.pool.block_size - (sequence.total - len(sequence.drafts))
+        del sequence.drafts[max(0, min(room, fits)) :]
+
+    def _make_room(self, sequence: Sequence, length: int) -> bool:
+        """Blocks for `length` positions of a running sequence, preempting the worst ranks until there are; False when
+        it was the worst itself."""
+        missing = max(0, self._blocks_for(length) - len(sequence.table))
+        while True:
+            try:
+                sequence.table += allocate(self.pool, self.prefix, missing)
+                return True
+            except CacheFull:
+                worst = self.running[-1]
+                self._preempt(worst)
+                if worst is sequence:
+                    return False
+
+    def _preempt(self, sequence: Sequence) -> None:
+        """Take a running sequence's blocks. Only its last, still uncomputed token is certain to run again."""
+        self.num_preemptions += 1
+        sequence.num_preemptions += 1
+        sequence.drafts = []
+        self.running.remove(sequence)
+        if self.limits.preemption == "swap" and sequence.computed:
+            blocks = sequence.table[: self._blocks_for(sequence.computed)]
+            self._out.append(Swap(sequence, tuple(blocks), sequence.computed))
+            sequence.swapped = True
+        else:
+            self._remember(sequence)
+            sequence.computed = 0
+        self._release(sequence)
+        self._queue(sequence)
+
+    def update(self, plan: Plan, sampled: abc.Mapping[str, abc.Sequence[int]]) -> None:
+        """Book a plan that was computed; `sampled` holds the new tokens of every sequence that was sampled.
+
+        With drafts these are the accepted ones and one more. A sequence that was aborted meanwhile is left out.
+        """
+        for work in plan.work:
+            sequence = work.sequence
+            if sequence not in self.running:
+                continue
+            in_prompt = sequence.computed < len(sequence.prompt)
+            sequence.computed += work.count
+            if sequence.id in sampled:
+                new = list(sampled[sequence.id])
+                sequence.computed -= len(sequence.drafts) - (len(new) - 1)
+                sequence.drafts = []
+                sequence.output += new
+                keep = self._blocks_for(sequence.computed)
+                self.pool.release(sequence.table[keep:])
+                del sequence.table[keep:]
+            if in_prompt and sequence.computed >= len(sequence.prompt):
+                self._remember(sequence)  # whoever comes with the same prompt finds it from now on
+
+    def finish(self, sequence: Sequence) -> None:
+        """Take a sequence out, done or aborted, waiting or running; what it computed may be remembered."""
+        (self.running if sequence in self.running else self.waiting).remove(sequence)
+        if not sequence.swapped:
+            self._remember(sequence)
+        self._release(sequence)
+
+    def audit(self) -> None:
+        """Raise PoolCorrupt unless every block reference is explained by a table or the prefix cache."""
+        self.pool.audit([*(s.table for s in self.running + self.waiting), self.prefix.blocks()])
+
+    def _remember(self, sequence: Sequence) -> None:
+        self.prefix.insert(sequence.tokens[: sequence.computed], sequence.table, sequence.request.extra)
+
+    def _release(self, sequence: Sequence) -> None:
+        self.pool.release(sequence.table)
+        sequence.table = []
+
+    def _blocks_for(self, length: int) -> int:
+        return -(-length // self.pool.block_size)
+
+    def _queue(self, sequence: Sequence) -> None:
+        self._insert(self.waiting, sequence)
+
+    @staticmethod
+    def _insert(queue: list[Sequence], sequence: Sequence) -> None:
+        at = next((i for i, other in enumerate(queue) if other.rank > sequence.rank), len(queue))
+        queue.insert(at, sequence)
