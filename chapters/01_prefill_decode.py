@@ -364,8 +364,8 @@ fig.add_scatter(
 )
 fig.add_scatter(x=ROWS, y=list(ms.values()), mode="lines+markers", line_color=palette.orange)
 label_line(fig, 512, read_ms, "read the weights once", palette.blue, shift=-12)
-label_line(fig, 512, row_ms * 512, "arithmetic at peak ", palette.green, shift=-16)
-label_line(fig, 1, ms[1], "measured", palette.orange, anchor="left", shift=16)
+label_line(fig, 32, row_ms * 32, "arithmetic at peak", palette.green, anchor="left", shift=-15)
+label_line(fig, 1, ms[1], "measured", palette.orange, anchor="left", shift=28)
 fig
 
 # %% tags=["hide-input", "nbval-ignore-output"]
@@ -435,11 +435,14 @@ forecast_step = cost.predict_decode(config, chip, context, 1, session.dtype)
 seven = 7e9 * 2 / 2e12
 table(
     [
-        ["bytes of weights", f"{step.weights / 1e6:.0f} MB"],
-        [f"bytes of cache, {context} tokens", f"{step.cache_read / 1e6:.1f} MB"],
-        ["floor: bytes / bandwidth", f"{1e3 * floor:.3g} ms"],
-        ["forecast of the cost model: the floor, and everything else", milliseconds(forecast_step.seconds)],
-        ["measured", milliseconds(timed.tpot)],
+        ["bytes of weights", f"{step.weights / 1e6:.0f}\u00a0MB"],
+        [f"bytes of cache, {context} tokens", f"{step.cache_read / 1e6:.1f}\u00a0MB"],
+        ["floor: bytes / bandwidth", f"{1e3 * floor:.3g}\u00a0ms"],
+        [
+            "forecast of the cost model: the floor, and everything else",
+            milliseconds(forecast_step.seconds).replace(" ", "\u00a0"),
+        ],
+        ["measured", milliseconds(timed.tpot).replace(" ", "\u00a0")],
     ],
     ["one token of SmolLM2's answer", "here"],
     align="lr",
@@ -472,7 +475,7 @@ reveal(
     model=expected[1] / expected[0],
     measured=[s / middle for s in long.decode.samples[:12]],
     unit="×",
-    what="TPOT behind 512 tokens, behind 32 = 1",
+    what="TPOT behind 512 against 32 tokens",
     title=f"TTFT is {long.ttft / short.ttft:.1f} times as long, TPOT {long.tpot / short.tpot:.2f} times",
 )
 
@@ -726,7 +729,7 @@ markdown(
 # %% [markdown]
 # ## Quiz
 
-# %%
+# %% tags=["hide-input"]
 Quiz(
     [
         {
