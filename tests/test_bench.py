@@ -309,3 +309,29 @@ def test_an_installed_package_reads_the_data_files_of_its_wheel(tmp_path, monkey
 def test_nonsense_is_refused_with_a_sentence(call):
     with pytest.raises(ValueError, match=r"\w+ \w+ \w+"):
         call()
+
+
+def test_token_times_holds_prefill_first_and_what_comes_between():
+    """On a clock that counts the forward passes, the times are exact."""
+    from tests.tiny import tiny_llama
+
+    model, ticks = tiny_llama(), [0.0]
+    plain = model.hidden
+
+    def hidden(tokens, *args):
+        ticks[0] += tokens.shape[1]
+        return plain(tokens, *args)
+
+    model.hidden = hidden
+
+    def interrupt(step):
+        if step == 2:
+            hidden(torch.zeros(1, 10, dtype=torch.long))
+
+    times = bench.token_times(model, [3, 0, 4], 4, interrupt, clock=lambda: ticks[0])
+    assert times == [3, 4, 15, 16]
+    for prompt, tokens in (([], 3), ([1], 0)):
+        with pytest.raises(ValueError, match="one token"):
+            bench.token_times(model, prompt, tokens)
+    with pytest.raises(ValueError, match="positions"):
+        bench.token_times(model, [1], 10_000)

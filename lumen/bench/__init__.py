@@ -11,6 +11,7 @@ from __future__ import annotations
 from lumen.bench.memory import peak_memory
 from lumen.bench.phases import Generation, generation
 from lumen.bench.published import NoEvidence, evidence, load_evidence
+from lumen.bench.stream import token_times
 from lumen.bench.timer import Timing, compare, measure, quiet, synchronize, threads
 
 __all__ = [
@@ -26,4 +27,5 @@ __all__ = [
     "quiet",
     "synchronize",
     "threads",
+    "token_times",
 ]

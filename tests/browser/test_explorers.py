@@ -7,7 +7,17 @@ import pytest
 
 from lumen.cache.semantic.evaluate import Scored
 from lumen.cache.semantic.pairs import Pair
-from lumen.explore import CacheSize, KVStepper, PagedStepper, Quiz, RadixTree, Roofline, Threshold, paged
+from lumen.explore import (
+    CacheSize,
+    KVStepper,
+    PagedStepper,
+    QueueLoad,
+    Quiz,
+    RadixTree,
+    Roofline,
+    Threshold,
+    paged,
+)
 from lumen.explore.roofline import chip_numbers, model_numbers
 from lumen.hardware import CHIPS
 from lumen.models.config import CONFIGS
@@ -91,6 +101,15 @@ def test_threshold_counts_what_evaluate_counts(wide, modules):
         kinds = {kind: hits for kind, hits in wanted.pop("byKind").items() if hits}
         assert {kind: hits for kind, hits in got["byKind"].items() if hits} == kinds
         assert {key: got[key] for key in wanted} == wanted
+
+
+def test_queue_explorer_plays_what_python_plays(wide, modules):
+    cases = golden("queue_load")
+    arguments = [[c["asked"]["gaps"], c["asked"]["load"], c["asked"]["freeze"]] for c in cases]
+    for got, case in zip(run(wide, modules, "queue_load.js", "play", arguments), cases, strict=True):
+        for who, wanted in case["expected"].pop("stats").items():
+            same(got["stats"][who], wanted)
+        same(got, case["expected"])
 
 
 @pytest.mark.parametrize(
@@ -343,3 +362,20 @@ def test_threshold_moves_with_the_keyboard(show):
     assert stat(w, "wrong hits") == "1"
     assert "1 of 1 unrelated" in w.locator(".verdict").inner_text()
     assert "2 right and 1 wrong" in w.locator("svg[role=img]").get_attribute("aria-label")
+
+
+def test_queue_explorer_moves_with_the_keyboard(show):
+    w = show(QueueLoad(load=0.75, freeze=2.0))
+    assert "counts 1 slow request. Counted from when they were due, there are 57." in w.locator(".verdict").inner_text()
+    freeze = w.get_by_label("Length of the freeze")
+    freeze.focus()
+    freeze.press("Home")
+    assert freeze.get_attribute("aria-valuetext") == "0 s"
+    assert "Both count 0 slow requests" in w.locator(".verdict").inner_text()
+    load = w.get_by_label("Load: share of the time the server is busy")
+    load.focus()
+    load.press("End")
+    assert load.get_attribute("aria-valuetext") == "98 %"
+    w.get_by_role("radio", name="random (Poisson)").check(force=True)
+    assert "counts 0 slow requests. Counted from" in w.locator(".verdict").inner_text()
+    assert "Latency of 300 requests" in w.locator("svg[role=img]").get_attribute("aria-label")

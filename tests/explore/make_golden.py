@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from lumen.explore import cache_size, kv_stepper, paged, radix, roofline, threshold
+from lumen.explore import cache_size, kv_stepper, paged, queue_load, radix, roofline, threshold
 from lumen.hardware import CHIPS
 from lumen.models.config import CONFIGS
 
@@ -117,6 +117,22 @@ def threshold_cases() -> list[dict[str, Any]]:
     ]
 
 
+def queue_cases() -> list[dict[str, Any]]:
+    even, random = [1.0] * 20, queue_load.unit_gaps(30)
+    cases = []
+    for gaps, load, freeze in (
+        (even, 0.5, 0.0),  # nobody ever waits
+        (even, 0.75, 1.0),
+        (even, 0.98, 5.0),  # the backlog outlives the run
+        (random, 0.75, 0.0),
+        (random, 0.9, 2.0),
+        ([2.5], 0.1, 0.5),  # one request, and it is the frozen one
+    ):
+        asked = {"gaps": gaps, "load": load, "freeze": freeze}
+        cases.append({"asked": asked, "expected": queue_load.play(**asked)})
+    return cases
+
+
 FILES = {
     "roofline": roofline_cases,
     "cache_size": cache_cases,
@@ -124,6 +140,7 @@ FILES = {
     "paged": paged_cases,
     "radix": radix_cases,
     "threshold": threshold_cases,
+    "queue_load": queue_cases,
 }
 
 if __name__ == "__main__":

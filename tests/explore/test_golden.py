@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lumen.explore import cache_size, kv_stepper, paged, radix, roofline, threshold
+from lumen.explore import cache_size, kv_stepper, paged, queue_load, radix, roofline, threshold
 from lumen.hardware import CHIPS
 from lumen.models.config import CONFIGS
 
@@ -98,6 +98,39 @@ def test_threshold_counts_worked_by_hand():
     assert (at["right"], at["wrong"], at["falseHits"]) == (1, 1, 1 / 4)
     nothing = next(c["expected"] for c in cases("threshold") if c["threshold"] == 1.0)
     assert nothing["precision"] is None and nothing["recall"] == 0
+
+
+def close(got, expected):
+    """Equal up to the order of additions, through lists and dicts."""
+    if isinstance(expected, dict):
+        assert got.keys() == expected.keys()
+        for key in expected:
+            close(got[key], expected[key])
+    else:
+        assert got == pytest.approx(expected, rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "case", cases("queue_load"), ids=lambda c: f"{len(c['asked']['gaps'])}-{c['asked']['load']}"
+)
+def test_queue_load(case):
+    close(queue_load.play(**case["asked"]), case["expected"])
+
+
+def test_queue_golden_holds_runs_worked_by_hand():
+    idle, busy = (c["expected"] for c in cases("queue_load")[:2])
+    assert idle["due"] == idle["sent"] == pytest.approx([0.1] * 20)
+    # even arrivals 0.1/0.75 s apart, a second's freeze in request 10: each later one waits a thirtieth less
+    assert busy["due"][10] == pytest.approx(1.1) and busy["sent"][11] == pytest.approx(0.1)
+    assert busy["due"][11] == pytest.approx(1.1 - (0.1 / 0.75 - 0.1))
+    assert (busy["stats"]["sent"]["slow"], busy["stats"]["due"]["slow"]) == (1, 10)
+    assert sum(queue_load.unit_gaps()) == pytest.approx(300, abs=0.1)
+
+
+def test_queue_explorer_takes_only_what_its_controls_can_show():
+    for wrong in ({"load": 1.0}, {"freeze": 9.0}, {"arrivals": "never"}):
+        with pytest.raises(ValueError):
+            queue_load.QueueLoad(**wrong)
 
 
 def test_radix_says_when_a_request_cannot_fit():

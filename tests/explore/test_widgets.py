@@ -8,7 +8,7 @@ import pytest
 
 from lumen.cache.semantic.evaluate import Scored
 from lumen.cache.semantic.pairs import Pair
-from lumen.explore import CacheSize, KVStepper, PagedStepper, Quiz, RadixTree, Roofline, Threshold
+from lumen.explore import CacheSize, KVStepper, PagedStepper, QueueLoad, Quiz, RadixTree, Roofline, Threshold
 from lumen.explore.widget import inline_module
 
 CHOICE = {
@@ -29,7 +29,7 @@ PAIRS = [
     Scored(Pair("opposite", "c", "d", "report"), 0.9, "negation"),
 ]
 MAKERS = [
-    Roofline, KVStepper, CacheSize, PagedStepper, RadixTree, lambda: Threshold(PAIRS),
+    Roofline, KVStepper, CacheSize, PagedStepper, RadixTree, lambda: Threshold(PAIRS), QueueLoad,
     lambda: Quiz([CHOICE, NUMERIC], id="t"),
 ]  # fmt: skip
 
@@ -54,6 +54,7 @@ def test_html_is_reproducible_and_asks_nobody(make):
         "paged_stepper.js",
         "radix_tree.js",
         "threshold.js",
+        "queue_load.js",
     ],
 )
 def test_inlined_module_has_one_default(name):
