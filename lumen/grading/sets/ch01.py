@@ -70,6 +70,9 @@ def _greedy(model: Any, prompt: list[int], n: int) -> list[int]:
 
 
 PASS_SLIP = "The last token needs no pass of its own: nobody asks what comes after it."
+TWICE_SLIP = (
+    "The cache holds the earlier tokens already. Given again, they stand in it twice: give it what is new."
+)
 ROW_SLIP = (
     "The tokens are right, but some went through the model twice: with a cache each pass gets what is new."
 )
@@ -118,9 +121,14 @@ def _loop(answer: Any, probe: Probe) -> None:
                 slip = "Return the answer alone, without the prompt."
             elif end is not None and isinstance(got, (list, tuple)) and list(got) == free[: end + 1]:
                 slip = "The stop id ends the answer and is not part of it."
+            most = len(tokens) + passes - 1 if passes else 0
+            answered = list(got) if isinstance(got, (list, tuple)) else []
+            if any(hasattr(token, "shape") for token in answered):
+                slip = "The tokens are tensors, and a tensor is never `in` a set of numbers: take `int(...)` of each."
+            elif model.rows > most and answered != want:
+                slip = slip or TWICE_SLIP
             probe.equal(got, want, slip=slip)
             probe.at_most("forward passes", model.passes, passes, PASS_SLIP)
-            most = len(tokens) + passes - 1 if passes else 0
             probe.at_most("rows through the model", model.rows, most, ROW_SLIP)
 
 

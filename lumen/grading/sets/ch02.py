@@ -183,6 +183,10 @@ exercises.add(
                     26_112, "Weights give two FLOPs each, keys four per query width. One factor 2 is missing."
                 ),
                 Slip(26_624, "That is Llama-3-8B, which the chapter counted. Here d is 8,192."),
+                Slip(
+                    53_248,
+                    "6.5d belongs to Llama-3-8B, whose keys are a quarter of d wide. Here they are an eighth.",
+                ),
             ],
         ),
     ),
@@ -366,7 +370,7 @@ def _memory_bandwidth(answer: Any, probe: Probe) -> None:
                 "Part of what was read lay in the cache: a second round over the same few MiB "
                 "finds them there."
                 if high
-                else "The array is so small that the 2 µs of each call count."
+                else "The pieces are so small that the 2 µs of each call count."
                 if low and machine.calls and machine.read_bytes / machine.calls < 2**21
                 else "Divide the bytes that were read inside the clock's two readings by the time between them."
             )

@@ -48,6 +48,28 @@ def loop_without_cache(model, prompt, n, stop_ids):
     return answer
 
 
+def loop_of_tensors(model, prompt, n, stop_ids):
+    """`in` compares a tensor's identity, so no stop id is ever found."""
+    cache, answer, new = lumen.DynamicCache.for_model(model, 1), [], list(prompt)
+    while len(answer) < n:
+        token = model(torch.tensor([new]), None, cache)[0, -1].argmax()
+        if token in stop_ids:
+            break
+        answer.append(token)
+        new = [token]
+    return answer
+
+
+def loop_gives_all_again(model, prompt, n, stop_ids):
+    cache, tokens = lumen.DynamicCache.for_model(model, 1), list(prompt)
+    while len(tokens) < len(prompt) + n:
+        token = int(model(torch.tensor([tokens]), None, cache)[0, -1].argmax())
+        if token in stop_ids:
+            break
+        tokens.append(token)
+    return tokens[len(prompt) :]
+
+
 def loop_one_too_many(model, prompt, n, stop_ids):
     answer = loop(model, prompt, n, stop_ids)
     if n:
@@ -154,6 +176,8 @@ ANSWERS = {
         right=[loop, loop_of_static],
         wrong=[
             (loop_without_cache, "went through the model twice"),
+            (loop_of_tensors, "The tokens are tensors"),
+            (loop_gives_all_again, "they stand in it twice"),
             (loop_one_too_many, "nobody asks what comes after it"),
             (loop_keeps_the_stop, "ends the answer and is not part of it"),
             (loop_zero_is_nothing, "Is id 0 taken for 'nothing'"),

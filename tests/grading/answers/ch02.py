@@ -179,6 +179,7 @@ ANSWERS = {
             (("b", 41984), "not two of 4d"),
             (("b", 26112), "factor 2 is missing"),
             (("b", 26624), "the chapter counted"),
+            (("b", 53248), "Here they are an eighth"),
             ("b", "the choice alone"),
         ],
     ),
