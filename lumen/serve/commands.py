@@ -117,18 +117,14 @@ def _settings(options: argparse.Namespace, key: str | None) -> Settings:
 def _engine(options: argparse.Namespace) -> tuple[Any, Any]:
     from ..io.load import load
     from .engine import Engine
+    from .scheduler import Limits
 
+    limits = Limits(max_seqs=options.max_seqs, token_budget=options.token_budget, policy=options.policy)
     model, tokenizer = load(options.model)
     num_blocks = options.num_blocks or blocks_in(options.memory, model, options.block_size, options.max_seqs)
+    prefix = "none" if options.no_prefix_cache else "radix"
     engine = Engine(
-        model,
-        tokenizer,
-        num_blocks=num_blocks,
-        block_size=options.block_size,
-        max_seqs=options.max_seqs,
-        token_budget=options.token_budget,
-        policy=options.policy,
-        prefix=not options.no_prefix_cache,
+        model, tokenizer, num_blocks=num_blocks, block_size=options.block_size, prefix=prefix, limits=limits
     )
     return engine, tokenizer
 

@@ -23,9 +23,13 @@ from tokenizers import Tokenizer as Backend
 from lumen.decode.answer import Answer
 from lumen.io.tokenizer import _ALPHABET, Tokenizer
 from lumen.serve.commands import bind
+from lumen.serve.engine import Engine
 from lumen.serve.process import serving
 from lumen.serve.request import Delta, Request, Times, TokenLogprobs
+from lumen.serve.scheduler import Limits
 from lumen.serve.server import Settings, create_app
+
+from ..tiny import tiny_llama
 
 NAME = "tiny"
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
@@ -73,7 +77,9 @@ class FakeEngine:
         before_step: Callable[[], None] = lambda: None,
     ):
         config = SimpleNamespace(vocab_size=VOCAB, eos_ids=(2, 0), max_positions=max_len)
-        self.model, self.max_seqs, self.max_len = SimpleNamespace(config=config), max_seqs, max_len
+        self.model, self.max_seqs = SimpleNamespace(config=config), max_seqs
+        self.scheduler = SimpleNamespace(limits=SimpleNamespace(max_seqs=max_seqs))
+        self.store = SimpleNamespace(pool=SimpleNamespace(num_blocks=max_len, block_size=1))
         self.script, self.before_step = script, before_step
         self.tokenizer, self.counters = byte_tokenizer(), Counters()
         self.queue: dict[str, tuple[Request, Iterator[int], Answer, list[float]]] = {}
@@ -134,7 +140,7 @@ async def client_of(app: Starlette, **options):
             yield client
 
 
-def fake_app(engine: FakeEngine, **settings) -> Starlette:
+def app_of(engine, **settings) -> Starlette:
     settings.setdefault("grace", 1.0)
     return create_app(engine, engine.tokenizer, NAME, Settings(**settings))
 
@@ -191,3 +197,24 @@ def live(app: Starlette) -> Iterator[Live]:
         found.signal()
         found.thread.join(20)
         assert not found.thread.is_alive(), "the server does not end"
+
+
+def tiny_engine(num_blocks: int = 64, **limits):
+    """The real engine on a small random model whose tokens are bytes: what it says is rarely valid UTF-8."""
+    model = tiny_llama(vocab_size=VOCAB, max_positions=256)
+    limits = Limits(**{"max_seqs": 8, "token_budget": 64} | limits)
+    return Engine(model, byte_tokenizer(), num_blocks=num_blocks, block_size=4, limits=limits)
+
+
+def check_empty(app: Starlette) -> None:
+    """No sequence anywhere, every block free or remembered by the prefix cache, every count explained."""
+    service = app.state.service
+    worker = service.worker
+    engine = worker._engine
+    assert worker.num_live == 0 and not worker._live and not service.metrics._timelines
+    assert not engine.has_work and engine.num_running == engine.num_waiting == 0
+    if isinstance(engine, FakeEngine):
+        return
+    scheduler = engine.scheduler
+    scheduler.audit()
+    assert scheduler.pool.num_free + scheduler.prefix.num_evictable() == scheduler.pool.num_blocks

@@ -12,7 +12,7 @@ from lumen.serve.api.fields import Fields, parse
 from lumen.serve.api.options import ModelCard
 from lumen.serve.api.protocol import chat_request, completion_request
 
-from .server_rig import FakeEngine, client_of, fake_app, ids
+from .server_rig import FakeEngine, app_of, client_of, ids
 
 CARD = ModelCard("tiny", 259, 256, frozenset({2, 0}), 12)
 HELLO = [{"role": "user", "content": "hi"}]
@@ -48,8 +48,8 @@ def test_each_field_reaches_the_engine():
     found = options(
         temperature=0.5, top_p=0.9, top_k=7, min_p=0.1, repetition_penalty=1.2, presence_penalty=-1,
         frequency_penalty=2, logit_bias={"5": 3, "258": -100}, seed=-4, max_tokens=9.0, min_tokens=2,
-        stop=["a", "b", "a"], stop_token_ids=[77], priority=-2, cache_salt="tenant", logprobs=3, include_stop_str_in_output=True,
-        skip_special_tokens=False,
+        stop=["a", "b", "a"], stop_token_ids=[77], priority=-2, cache_salt="tenant", logprobs=3,
+        include_stop_str_in_output=True, skip_special_tokens=False,
     )  # fmt: skip
     (request,) = engine_requests("r", [[5, 6]], found, CARD, 16)
     params = request.params
@@ -206,7 +206,7 @@ def test_pairs_of_surrogates_are_characters():
 
 def test_unknown_fields_are_taken_and_named_once(caplog):
     async def go():
-        async with client_of(fake_app(FakeEngine())) as client:
+        async with client_of(app_of(FakeEngine())) as client:
             for _ in range(3):
                 body = {"model": "tiny", "prompt": "ab", "warp\n": 9, "user": "me", "store": False}
                 assert (await client.post("/v1/completions", json=body)).status_code == 200
@@ -223,7 +223,7 @@ def test_a_prompt_of_ids_and_a_long_text_reach_the_engine_as_they_are():
     engine = FakeEngine(max_len=60_000)
 
     async def go():
-        async with client_of(fake_app(engine)) as client:
+        async with client_of(app_of(engine)) as client:
             for prompt in ("é" * 20_001, ids("abc")):
                 body = {"model": "tiny", "prompt": prompt, "max_tokens": 1}
                 assert (await client.post("/v1/completions", json=body)).status_code == 200

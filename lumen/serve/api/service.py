@@ -50,12 +50,16 @@ class Service:
 
     def __init__(self, engine: Any, tokenizer: TextTokenizer, name: str, settings: Settings):
         self.tokenizer, self.settings = tokenizer, settings
-        most = engine.max_seqs + settings.max_queue
+        config, pool = engine.model.config, engine.store.pool
         self.card = ModelCard(
-            name, engine.model.config.vocab_size, engine.max_len, frozenset(engine.model.config.eos_ids), most
+            id=name,
+            vocab_size=config.vocab_size,
+            max_len=min(config.max_positions, pool.num_blocks * pool.block_size),
+            eos_ids=frozenset(config.eos_ids),
+            most_sequences=engine.scheduler.limits.max_seqs + settings.max_queue,
         )
         self.metrics = Metrics(name, lambda: self.worker.state)
-        self.worker = EngineWorker(engine, most, self.metrics)
+        self.worker = EngineWorker(engine, self.card.most_sequences, self.metrics)
         self.unknown = UnknownFields()
         self.created = int(time.time())
         self.version = f"lumen-{__version__}"
