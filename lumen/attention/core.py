@@ -37,7 +37,7 @@ class Mask:
 
     kind: Literal["all", "causal", "tensor"]
     bias: Tensor | None = None
-    any_key: Tensor | None = None  # (B, 1 or Hkv, T, 1): a query that reads nothing gives zero, not NaN
+    any_key: Tensor | None = None  # (B, 1 or Hkv, T, 1): a query that reads nothing gives zero, not NaN; None: all do
 
 
 def mask_for(
@@ -66,7 +66,8 @@ def mask_for(
         ):
             return Mask("causal")
     bias = torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, float("-inf"))
-    return Mask("tensor", bias, seen.any(-1, keepdim=True))
+    any_key = seen.any(-1, keepdim=True)
+    return Mask("tensor", bias, None if inspect and bool(any_key.all()) else any_key)
 
 
 def attend_with(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
@@ -83,7 +84,7 @@ def attend_with(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
     # The `group` query heads of one KV head are folded into the query axis: K and V are read once, never repeated.
     q = q.reshape(batch, kv_heads, group * num_q, dim)
     bias = mask.bias
-    if bias is not None and group > 1:
+    if bias is not None and group > 1 and num_q > 1:
         bias = bias.repeat(1, 1, group, 1)
     out = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
     if mask.any_key is not None:

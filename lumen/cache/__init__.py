@@ -13,6 +13,7 @@ from .errors import CacheFull
 if TYPE_CHECKING:
     from .base import Cache, NoCache
     from .dense import DynamicCache, StaticCache
+    from .packed import PackedCache, Segment
     from .paged import BlockStore, PagedCache
     from .pool import BlockPool, PoolCorrupt
     from .prefix import HashPrefix, NoPrefix
@@ -26,9 +27,11 @@ _HOME = {
     "HashPrefix": "prefix",
     "NoCache": "base",
     "NoPrefix": "prefix",
+    "PackedCache": "packed",
     "PagedCache": "paged",
     "PoolCorrupt": "pool",
     "RadixPrefix": "radix",
+    "Segment": "packed",
     "StaticCache": "dense",
 }
 
@@ -41,9 +44,11 @@ __all__ = [
     "HashPrefix",
     "NoCache",
     "NoPrefix",
+    "PackedCache",
     "PagedCache",
     "PoolCorrupt",
     "RadixPrefix",
+    "Segment",
     "StaticCache",
 ]
 

@@ -103,6 +103,9 @@ class Scheduler:
         self.waiting: list[Sequence] = []  # both lists in order of rank, best first
         self.running: list[Sequence] = []
         self.num_preemptions = 0
+        self.num_queried = self.num_found = (
+            0  # prompt tokens of admitted requests, and those a prefix cache held
+        )
         self._arrivals = 0
         self._out: list[Swap] = []
 
@@ -179,6 +182,8 @@ class Scheduler:
             self._insert(self.running, sequence)
             if sequence.scheduled is None:
                 sequence.scheduled, sequence.num_cached_tokens = now, sequence.computed
+                self.num_queried += len(sequence.prompt)
+                self.num_found += sequence.computed
             used += min(sequence.gap, room - used)
             yield sequence
 

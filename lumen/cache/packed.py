@@ -1,0 +1,145 @@
+"""A mixed batch without padding: the new tokens of many sequences side by side in one row.
+
+    tokens    a9 | b4 | c0 c1 c2 c3 c4        two answers and a chunk of a prompt: 7 tokens, not a 3 x 5 rectangle
+    pos        9    4    0  1  2  3  4
+
+Every layer but attention works on tokens one by one and does not care whose they are. Attention takes the row apart
+again: each sequence reads its own blocks through its own table, and neighbours of like shape are read together.
+Yu et al. 2022, Orca, section 3.2 (selective batching).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..attention.core import Mask, attend_with, mask_for
+from .base import Cache
+from .paged import BlockStore
+
+_SLACK = 64  # rows whose lengths differ by less are read together, however short they are
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Positions `start` to `start + count` of one sequence, whose blocks are listed in `table`."""
+
+    table: Sequence[int]
+    start: int
+    count: int
+
+    @property
+    def end(self) -> int:
+        return self.start + self.count
+
+
+class _Group:
+    """Neighbouring segments with equally many new tokens and tables of like width: one attention call a layer.
+
+    B segments of T new tokens; `tokens` is their place in the row; keys and values are read at positions 0 to S.
+    """
+
+    def __init__(self, at: int, segments: list[Segment], store: BlockStore):
+        device = store.k.device
+        self.rows, self.count = len(segments), segments[0].count
+        self.tokens = slice(at, at + self.rows * self.count)
+        self.read = max(s.end for s in segments)
+        # Nothing older than the new tokens: they are read where they are, not back from the blocks.
+        self.fresh = self.rows == 1 and segments[0].start == 0
+        width = -(-self.read // store.block_size)
+        tables = [[*s.table[:width], *[store.spare] * (width - len(s.table))] for s in segments]
+        self.table = torch.tensor(tables, dtype=torch.int64, device=device).flatten()
+        ends = torch.tensor([[s.end] for s in segments], device=device)
+        starts = torch.tensor([[s.start] for s in segments], device=device)
+        self.q_pos = starts + torch.arange(self.count, device=device)
+        read = torch.arange(self.read, device=device)
+        self.k_pos = torch.where(read < ends, read, -1)
+        self.masks: dict[int | None, Mask] = {}
+
+
+class PackedCache(Cache):
+    """One forward over `segments` of a block store. The caller owns the tables and has reserved the blocks.
+
+    `pos` (1, N) goes with the tokens into the model. A packed cache lives for one forward, so it neither rewinds nor
+    selects: the next step makes another one from the scheduler's plan.
+    """
+
+    def __init__(self, store: BlockStore, segments: Sequence[Segment]):
+        if not segments:
+            raise ValueError("A packed forward needs one segment at least.")
+        size = store.block_size
+        for s in segments:
+            if s.start < 0 or s.count < 1 or s.end > len(s.table) * size:
+                raise ValueError(
+                    f"Positions {s.start} to {s.end} do not fit into {len(s.table)} blocks of {size}; "
+                    "reserve the blocks before the forward."
+                )
+        self.store = store
+        device = store.k.device
+        places = [(s.table[p // size] * size + p % size, p) for s in segments for p in range(s.start, s.end)]
+        slots, positions = zip(*places, strict=True)
+        self._slots = torch.tensor(slots, device=device)
+        self.pos = torch.tensor([positions], device=device)
+        self.lengths = torch.zeros(1, dtype=torch.int64, device=device)
+        self._groups = self._grouped(segments)
+
+    def _grouped(self, segments: Sequence[Segment]) -> list[_Group]:
+        runs: list[list[Segment]] = []
+        for segment in segments:
+            run = runs[-1] if runs else []
+            ends = [s.end for s in run] + [segment.end]
+            alike = run and segment.count == run[0].count == 1  # longer pieces fill the cores by themselves
+            if alike and max(ends) <= 2 * min(ends) + _SLACK:  # padding must not double what is read
+                run.append(segment)
+            else:
+                runs.append([segment])
+        groups, at = [], 0
+        for run in runs:
+            groups.append(_Group(at, run, self.store))
+            at = groups[-1].tokens.stop
+        return groups
+
+    def begin(self, pos: Tensor) -> None:
+        if pos.shape != self.pos.shape:
+            raise ValueError(
+                f"The segments have {self.pos.shape[1]} tokens, so pos is {tuple(self.pos.shape)}, "
+                f"not {tuple(pos.shape)}; pass the cache's own pos."
+            )
+
+    def attend(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, pos: Tensor, window: int | None = None
+    ) -> Tensor:
+        keys, values = self.store.k[layer], self.store.v[layer]
+        keys.flatten(0, 1).index_copy_(0, self._slots, k[0].transpose(0, 1))
+        values.flatten(0, 1).index_copy_(0, self._slots, v[0].transpose(0, 1))
+        parts = [self._attend(group, q, k, v, keys, values, window) for group in self._groups]
+        return torch.cat(parts, 1)[None] if len(parts) > 1 else parts[0][None]
+
+    def _attend(
+        self, group: _Group, q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, window: int | None
+    ) -> Tensor:
+        """One group's attention, (H, B * T, D)."""
+        heads, dim = q.shape[1], q.shape[3]
+        q = q[0, :, group.tokens].view(heads, group.rows, group.count, dim).transpose(0, 1)
+        if group.fresh:
+            k, v = k[:, :, group.tokens], v[:, :, group.tokens]
+        else:
+            k, v = (
+                t.index_select(0, group.table).view(group.rows, -1, *t.shape[2:])[:, : group.read].transpose(1, 2)
+                for t in (keys, values)
+            )  # fmt: skip
+        mask = group.masks.get(window)
+        if mask is None:
+            mask = group.masks[window] = mask_for(group.q_pos, group.k_pos, window, q.dtype)
+        return attend_with(q, k, v, mask).transpose(0, 1).reshape(heads, -1, dim)
+
+    def advance(self, pos: Tensor) -> None:
+        """The scheduler keeps the books: nothing is to be moved on here."""
+
+    @property
+    def nbytes(self) -> int:
+        """The whole store: blocks belong to nobody until they are written."""
+        return self.store.nbytes

@@ -1,0 +1,193 @@
+"""The engine: requests in, pieces of answers out, one step at a time.
+
+    engine = Engine(model, tokenizer, num_blocks=256)
+    engine.add(Request("a", tokenizer.encode("Once upon a time"), 40))
+    while engine.has_work:
+        for delta in engine.step():
+            print(delta.text, end="")
+
+One thread owns an engine. Everything a step decides is the scheduler's, everything it computes is the runner's; the
+engine turns tokens into text, ends answers, and keeps count.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..cache.paged import BlockStore
+from ..cache.prefix import HashPrefix, NoPrefix, Prefix
+from ..cache.radix import RadixPrefix
+from ..decode.answer import Answer
+from .request import Delta, Request, Sequence, Times, TokenLogprobs
+from .runner import Runner
+from .scheduler import Limits, Plan, Scheduler
+
+if TYPE_CHECKING:
+    from ..io.tokenizer import TextTokenizer
+    from ..models.layers import Decoder
+
+PREFIXES = {"none": NoPrefix, "hash": HashPrefix, "radix": RadixPrefix}
+
+
+@dataclass
+class Counters:
+    """Sums since the engine was made. `slot_steps` counts sequences over all steps: divided by steps and by max_seqs
+    it is the slot utilisation."""
+
+    steps: int = 0
+    slot_steps: int = 0
+    prompt_tokens: int = 0
+    generation_tokens: int = 0
+    computed_tokens: int = 0
+    prefix_queries: int = 0
+    prefix_hits: int = 0
+    preemptions: int = 0
+
+
+class Engine:
+    """Serves requests on one model. Answers equal those of `lumen.generate` for each request alone.
+
+    `num_blocks` blocks of `block_size` positions hold all keys and values. `prefix`: "radix", "hash" or "none". The
+    limits are the scheduler's, see `lumen.serve.scheduler.Limits`.
+    """
+
+    def __init__(
+        self,
+        model: Decoder,
+        tokenizer: TextTokenizer | None = None,
+        *,
+        num_blocks: int,
+        block_size: int = 16,
+        prefix: str = "radix",
+        limits: Limits | None = None,
+    ):
+        if prefix not in PREFIXES:
+            raise ValueError(f"prefix is one of {', '.join(PREFIXES)}, got {prefix!r}.")
+        self.model, self.tokenizer = model, tokenizer
+        self.store = BlockStore.for_model(model, num_blocks, block_size)
+        self.store.prefix = _prefix(prefix, self.store)
+        self.scheduler = Scheduler(self.store.pool, self.store.prefix, limits)
+        self.runner = Runner(model, self.store)
+        self.counters = Counters()
+        self.last_plan = Plan()  # what the latest step did, for those who draw timelines
+        self._live: dict[str, tuple[Sequence, Answer, list[float]]] = {}
+
+    def check(self, request: Request) -> None:
+        """Raise ValueError, with a sentence, for a request that this engine can never serve."""
+        config = self.model.config
+        self.scheduler.check(request)
+        bad = next((t for t in request.prompt if not 0 <= t < config.vocab_size), None)
+        if bad is not None:
+            raise ValueError(
+                f"The prompt holds token {bad}, outside the vocabulary of {config.name} (0 to {config.vocab_size - 1})."
+            )
+        room = config.max_positions - len(request.prompt) + 1
+        if request.max_new_tokens > room:
+            raise ValueError(
+                f"The prompt has {len(request.prompt)} tokens and asks for {request.max_new_tokens} more, but "
+                f"{config.name} knows {config.max_positions} positions. Ask for {max(room, 0)} at most, or shorten the "
+                "prompt."
+            )
+        if not 0 <= request.min_new_tokens <= request.max_new_tokens:
+            raise ValueError(
+                f"min_new_tokens must be between 0 and max_new_tokens ({request.max_new_tokens}), got "
+                f"{request.min_new_tokens}."
+            )
+        biased = request.params.logit_bias if request.params else {}
+        if bad_ids := [t for t in biased if not 0 <= t < config.vocab_size]:
+            raise ValueError(
+                f"logit_bias names token {bad_ids[0]}, outside the vocabulary (0 to {config.vocab_size - 1})."
+            )
+        if request.logprobs is not None and not 0 <= request.logprobs <= config.vocab_size:
+            raise ValueError(f"logprobs must be between 0 and {config.vocab_size}, got {request.logprobs}.")
+
+    def add(self, request: Request) -> None:
+        """Queue a request. ValueError, with a sentence, when it can never run here; nothing has changed then."""
+        self.check(request)
+        answer = Answer(
+            request.max_new_tokens, request.eos_ids, self.tokenizer, request.stop,
+            keep_stop=request.keep_stop, skip_special=request.skip_special,
+        )  # fmt: skip
+        sequence = self.scheduler.add(request)
+        self._live[request.id] = sequence, answer, []
+        self.counters.prompt_tokens += len(request.prompt)
+
+    def step(self) -> list[Delta]:
+        """Run one step; returns a delta for every request that got a token."""
+        plan = self.last_plan = self.scheduler.schedule(time.monotonic())
+        sampled, told = self.runner.run(plan)
+        self.scheduler.update(plan, sampled)
+        now = time.monotonic()
+        self._count(plan)
+        return [self._tell(name, tokens, told.get(name), now) for name, tokens in sampled.items()]
+
+    def abort(self, request_id: str) -> Delta | None:
+        """End a request now and give its blocks back; None when nobody of that name is here."""
+        if request_id not in self._live:
+            return None
+        return self._end(request_id, Delta(request_id, finish_reason="abort", time=time.monotonic()))
+
+    def stream(self) -> Iterator[Delta]:
+        """Step until nobody is left."""
+        while self.has_work:
+            yield from self.step()
+
+    def _tell(self, name: str, tokens: list[int], told: TokenLogprobs | None, now: float) -> Delta:
+        """One sequence's new tokens as a delta; ends it when its answer has ended."""
+        sequence, answer, times = self._live[name]
+        shown, text = len(answer.tokens), ""
+        for token in tokens:
+            if not answer.done:
+                times.append(now)
+                text += answer.add(token)
+        new = tuple(answer.tokens[shown:])
+        self.counters.generation_tokens += len(new)
+        delta = Delta(
+            name, new, text, (told,) if told is not None and new else (), answer.finish_reason, answer.stop_reason,
+            sequence.num_cached_tokens, now,
+        )  # fmt: skip
+        return self._end(name, delta) if answer.done else delta
+
+    def _end(self, name: str, last: Delta) -> Delta:
+        sequence, _, times = self._live.pop(name)
+        self.scheduler.finish(sequence)
+        self.runner.forget(name)
+        arrival = sequence.request.arrival
+        stamps = Times(arrival, sequence.scheduled, times[0] if times else None, last.time)
+        return Delta(
+            last.request_id, last.tokens, last.text, last.logprobs, last.finish_reason, last.stop_reason,
+            sequence.num_cached_tokens, last.time, stamps,
+        )  # fmt: skip
+
+    def _count(self, plan: Plan) -> None:
+        count = self.counters
+        count.steps += bool(plan.work)
+        count.slot_steps += len(plan.work)
+        count.computed_tokens += plan.num_tokens
+        count.preemptions = self.scheduler.num_preemptions
+        count.prefix_queries, count.prefix_hits = self.scheduler.num_queried, self.scheduler.num_found
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._live)
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self.scheduler.waiting)
+
+    @property
+    def num_running(self) -> int:
+        return len(self.scheduler.running)
+
+    @property
+    def kv_usage(self) -> float:
+        """Share of the blocks that a sequence or the prefix cache needs now; what could be evicted counts as free."""
+        pool = self.store.pool
+        return 1 - (pool.num_free + self.store.prefix.num_evictable()) / pool.num_blocks
+
+
+def _prefix(name: str, store: BlockStore) -> Prefix:
+    return NoPrefix() if name == "none" else PREFIXES[name](store.pool)
