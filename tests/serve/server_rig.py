@@ -7,6 +7,7 @@ let it fail at a chosen moment.
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import threading
 import time
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 
 import httpx
+import torch
 from starlette.applications import Starlette
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Backend
@@ -52,6 +54,13 @@ def byte_tokenizer() -> Tokenizer:
 
 def ids(text: str) -> list[int]:
     return [3 + byte for byte in text.encode()]
+
+
+def post_bytes(path: str, body: dict) -> bytes:
+    """A whole HTTP request, for tests that write to a bare socket."""
+    content = json.dumps(body).encode()
+    lines = ["host: x", "content-type: application/json", f"content-length: {len(content)}", "", ""]
+    return "\r\n".join([f"POST {path} HTTP/1.1", *lines]).encode() + content
 
 
 @dataclass
@@ -199,9 +208,9 @@ def live(app: Starlette) -> Iterator[Live]:
         assert not found.thread.is_alive(), "the server does not end"
 
 
-def tiny_engine(num_blocks: int = 64, **limits):
+def tiny_engine(num_blocks: int = 64, dtype: torch.dtype = torch.float32, **limits):
     """The real engine on a small random model whose tokens are bytes: what it says is rarely valid UTF-8."""
-    model = tiny_llama(vocab_size=VOCAB, max_positions=256)
+    model = tiny_llama(dtype, vocab_size=VOCAB, max_positions=256)
     limits = Limits(**{"max_seqs": 8, "token_budget": 64} | limits)
     return Engine(model, byte_tokenizer(), num_blocks=num_blocks, block_size=4, limits=limits)
 

@@ -16,7 +16,7 @@ from lumen.serve.answers import joined
 from lumen.serve.api import shapes
 from lumen.serve.request import Delta
 
-from .server_rig import FakeEngine, app_of, client_of, ids, live
+from .server_rig import FakeEngine, app_of, client_of, ids, live, post_bytes
 
 ASK = {"model": "tiny", "prompt": "x", "max_tokens": 200}
 
@@ -28,17 +28,11 @@ def endless(pace: float = 0.002, **options) -> FakeEngine:
 def raw_post(url: str, body: dict, path: str = "/v1/completions") -> socket.socket:
     """A request on a bare socket, nothing read yet."""
     host, port = url.removeprefix("http://").split(":")
-    content = json.dumps(body).encode()
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     connection.connect((host, int(port)))
-    connection.sendall(head(path, len(content)) + content)
+    connection.sendall(post_bytes(path, body))
     return connection
-
-
-def head(path: str, length: int) -> bytes:
-    lines = ["host: x", "content-type: application/json", f"content-length: {length}"]
-    return "\r\n".join([f"POST {path} HTTP/1.1", *lines, "", ""]).encode()
 
 
 def idle(server) -> bool:
@@ -94,7 +88,7 @@ def test_a_half_sent_request_takes_no_place():
     with clean(endless()) as server:
         host, port = server.url.removeprefix("http://").split(":")
         connection = socket.create_connection((host, int(port)))
-        connection.sendall(head("/v1/completions", 99) + b"{")
+        connection.sendall(post_bytes("/v1/completions", ASK)[:-5])
         time.sleep(0.05)
         assert server.service.worker.num_live == 0
         connection.close()
