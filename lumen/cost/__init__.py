@@ -10,6 +10,7 @@ value.
     flops        FLOPs by part, exact and approximate, crossover
     roofline     bytes of a step, intensity, ridge, MFU, MBU
     predict      seconds of a prefill and of a decode step
+    mixed        seconds of a step over chunks of prompts and answers' tokens together
     speculation  expected tokens and speed-up of drafting
     money        end-to-end latency, price of tokens, prompt caching
 """
@@ -50,6 +51,7 @@ from lumen.cost.memory import (
     receptive_field,
     wasted_share,
 )
+from lumen.cost.mixed import predict_mixed
 from lumen.cost.money import (
     cached_prompt_break_even,
     cached_prompt_price,
@@ -141,6 +143,7 @@ __all__ = [
     "overtaking_batch",
     "parameters",
     "predict_decode",
+    "predict_mixed",
     "predict_prefill",
     "prefill_flops",
     "read_speedup",
