@@ -345,7 +345,7 @@ reveal(
     model=forecast[16] / forecast[1],
     measured=[a / b for a, b in zip(passes[16].samples, passes[1].samples, strict=True)],
     unit="×",
-    what="time of 16 rows, time of 1 row = 1",
+    what="time of 16 rows against 1",
     title=f"Sixteen times the work takes {ratio:.2g} times as long",
 )
 
@@ -475,7 +475,7 @@ reveal(
     model=expected[1] / expected[0],
     measured=[s / middle for s in long.decode.samples[:12]],
     unit="×",
-    what="TPOT behind 512 against 32 tokens",
+    what="TPOT, 512 tokens against 32",
     title=f"TTFT is {long.ttft / short.ttft:.1f} times as long, TPOT {long.tpot / short.tpot:.2f} times",
 )
 
@@ -717,7 +717,7 @@ lab = generate_lab(model, tokenizer, prompt="Why is the evening sky red?", max_n
 # %% tags=["hide-input", "nbval-ignore-output"]
 markdown(
     f"- **The loop.** {len(ours)} tokens took {counted['cache'].passes} passes and {counted['cache'].rows} rows with a "
-    f"cache, {counted['no cache'].rows} rows without. Prefill and decode are two shapes of one call.\n"
+    f"cache, {counted['no cache'].rows:,} rows without. Prefill and decode are two shapes of one call.\n"
     f"- **Time per token.** Bytes over bandwidth: {W / 1e6:.0f} MB at {chip.bandwidth / 1e9:.3g} GB/s is {read_ms:.3g} ms; "
     f"measured {milliseconds(timed.tpot)}. A 7B model in 16 bits on an A100: {1e3 * seven:.1f} ms.\n"
     f"- **In against out.** One token of the answer cost {worth:.0f} tokens of the prompt here. From the two rates alone "

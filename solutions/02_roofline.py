@@ -154,7 +154,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 small = CONFIGS["smollm2-135m"].with_(num_layers=2, vocab_size=500)
-model = lumen.Llama(small).eval()
+model = lumen.Llama(small).double().eval()  # torch's counter does not know the product of packed fp32 weights
 cache = lumen.StaticCache.for_model(model, 1, 16)
 with torch.inference_mode(), sdpa_kernel(SDPBackend.MATH):
     model(torch.zeros(1, 10, dtype=torch.int64), None, cache)
