@@ -372,7 +372,7 @@ def test_queue_explorer_moves_with_the_keyboard(show):
     freeze.press("Home")
     assert freeze.get_attribute("aria-valuetext") == "0 s"
     assert "Both count 0 slow requests" in w.locator(".verdict").inner_text()
-    load = w.get_by_label("Load: share of the time the server is busy")
+    load = w.get_by_label("Load (share of time busy)")
     load.focus()
     load.press("End")
     assert load.get_attribute("aria-valuetext") == "98 %"

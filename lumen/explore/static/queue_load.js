@@ -46,7 +46,7 @@ function picture(run, width) {
 
 function render({ state, el }) {
   const oninput = () => draw(), percent = (share) => Math.round(100 * share) + " %";
-  const load = slider({ label: "Load: share of the time the server is busy", values: state.loads, value: state.load, format: percent, oninput });
+  const load = slider({ label: "Load (share of time busy)", values: state.loads, value: state.load, format: percent, oninput });
   const freeze = slider({ label: "Length of the freeze", values: state.freezes, value: state.freeze, format: (v) => v + " s", oninput });
   const pace = toggle({ label: "Arrivals", options: [["even", "even"], ["random", "random (Poisson)"]], value: state.arrivals, oninput });
   const stage = h("div", {}), voice = announcer(), verdict = h("p", { class: "verdict" });
