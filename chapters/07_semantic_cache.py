@@ -25,8 +25,8 @@
 # *What's the command for deleting a file?* and could have the kept answer at once. The other asks *How do I **not** delete a
 # file?*
 #
-# A [semantic cache](../book/glossary.md#term-semantic-cache) compares meanings, as points in space. Its encoder finds the two opposites closer together than the
-# two questions that mean the same.
+# A [semantic cache](../book/glossary.md#term-semantic-cache) compares meanings: an *encoder* makes a point in space of each
+# question. The one in this chapter puts the two opposites closer together than the two questions that mean the same.
 #
 # **When may an old answer serve a new question, and when is it the opposite of one?**
 #
@@ -180,9 +180,11 @@ assert np.allclose(ours, theirs, atol=1e-4) and not np.allclose(careless, theirs
 # The mask is the part that goes wrong in practice. Without it a text's vector depends on how long its neighbours in the batch
 # are, and the same question is not found again.
 #
-# For vectors $q$ and $s$ of length 1,
+# For vectors $q$ and $s$ of length 1, with an angle of $\theta$ between them,
 #
-# $$\cos\theta = \frac{q \cdot s}{|q|\,|s|} = q \cdot s, \qquad |q - s|^2 = 2 - 2\,\cos\theta .$$
+# $$\cos\theta = \frac{q \cdot s}{|q|\,|s|} = q \cdot s$$
+#
+# $$|q - s|^2 = 2 - 2\,\cos\theta$$
 #
 # So inner product, cosine and Euclidean distance all name the same neighbour, and an index may use whichever is fastest.
 # The last one runs the other way: *small* is near.
@@ -216,7 +218,7 @@ reveal(
 markdown(
     f"**{swapped:.3f}.** A true paraphrase of the file question stood at {same:.2f}. "
     + (
-        "To this encoder, which order the planets come in hardly matters, and which verb you choose does."
+        "To this encoder, the order of the planets hardly matters, and the choice of words does."
         if swapped > same
         else "Here the order of the planets was noticed more than the choice of words."
     )
@@ -247,9 +249,15 @@ for kind in kinds:
     group = [item for item in tune if item.pair.kind == kind]
     middle = sorted(group, key=lambda item: item.score)[len(group) // 2]
     rows.append(
-        [kind, sum(p.kind == kind for p in pairs), middle.score, middle.pair.stored, middle.pair.asked]
+        [
+            kind,
+            sum(p.kind == kind for p in pairs),
+            f"{middle.score:.2f}",
+            middle.pair.stored,
+            middle.pair.asked,
+        ]
     )
-table(rows, ["kind", "pairs", "median cosine", "the median pair: stored", "asked"])
+table(rows, ["kind", "pairs", "median cosine", "the median pair: stored", "asked"], align="lrrll")
 
 # %% [markdown]
 # Only the first kind may hit. The median pair of a kind stands for it.
@@ -350,7 +358,8 @@ if faiss_record:
 #
 # ## Where to draw the line
 #
-# At which cosine is a question the same question? Tutorials say 0.8. Here are the pairs of the tune half:
+# At which cosine is a question the same question? A common default is 0.8
+# ([GPTCache](https://github.com/zilliztech/GPTCache)'s, for one). Here are the pairs of the tune half:
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 LIMIT = 0.01
@@ -368,10 +377,10 @@ groups = {
 }
 for name, (members, color) in groups.items():
     fig.add_histogram(
-        x=[item.score for item in tune if item.pair.kind in members], name=name, marker_color=color, opacity=0.6,
+        x=[item.score for item in tune if item.pair.kind in members], name=name, marker_color=color,
         xbins={"start": -0.2, "end": 1.05, "size": 0.05},
     )  # fmt: skip
-fig.update_layout(barmode="overlay", showlegend=True)
+fig.update_layout(barmode="stack", showlegend=True, legend_traceorder="normal")
 fig
 
 # %% tags=["hide-input", "nbval-ignore-output"]
@@ -408,7 +417,7 @@ base = sum(item.pair.same for item in tune) / len(tune)
 
 # %% tags=["reveal", "hide-input", "hide-output", "nbval-ignore-output"]
 reveal(
-    guess=my_guess, model=base, measured=usual.precision, unit="share of hits that are right", log=False,
+    guess=100 * my_guess, model=100 * base, measured=100 * usual.precision, unit="%", what="hits that are right", log=False,
     title=f"At 0.8, {1 - usual.precision:.0%} of the hits answer another question",
 )  # fmt: skip
 
@@ -444,9 +453,10 @@ fig
 #
 # ## A second reader
 #
-# `lumen.cache.semantic.check` reads the two questions side by side, after the threshold, and refuses what it sees differ: a
-# negation, a number or a unit, a name, an antonym, exchanged roles, a question that cannot stand alone. It cannot tell that two
-# questions mean the same. That is the encoder's part.
+# `lumen.cache.semantic.check` reads the two questions side by side, after the threshold, and refuses what it sees differ. It has
+# eight rules: *context* (one cannot stand alone), *negation*, *number* (or unit), *opposite* (increase and lower), *name*, *kind*
+# (when and where, why and how many), *roles* (from A to B and from B to A) and *edit* (one word was changed, and nobody said that
+# it means the same). That two questions mean the same it cannot tell. That is the encoder's part.
 
 # %% tags=["hide-input", "nbval-check-output"]
 shown = [(asked["its opposite"], STORED), (asked["the same in other words"], STORED), planets[::-1],
@@ -729,6 +739,7 @@ lumen.explore.Quiz(
         },
     ],
     id="07",
+    shuffle=True,
 )  # fmt: skip
 
 # %% [markdown]
@@ -750,7 +761,7 @@ markdown(lumen.grading.table("07"))
 # - [HNSW](https://arxiv.org/abs/1603.09320) (Malkov and Yashunin, 2016): read it for the graph that most vector databases walk.
 # - [vCache](https://arxiv.org/abs/2502.03771) (2025): read it for a threshold of its own for each stored prompt, learned while
 #   serving, under an error budget.
-# - [GPT Semantic Cache](https://arxiv.org/abs/2411.05276) (Regmi and Pun, 2024): read it with exercise 4 in mind, for what is
+# - [GPT Semantic Cache](https://arxiv.org/abs/2411.05276) (Regmi and Pun, 2024): read it with exercise 5 in mind, for what is
 #   counted as a correct hit.
 # - [Opposites served by a semantic cache](https://github.com/vllm-project/semantic-router/issues/2691) (2026): read it for this
 #   chapter's first page, found in production with another encoder.

@@ -53,7 +53,7 @@ grader = lumen.grading.for_chapter("05")
 #
 # **Predict** · difficulty 2 of 5 · importance 4 of 5 · 10 minutes · 2 points
 #
-# *It will have shown:* Sharing is worth the prompt's full blocks, and copy-on-write costs one block less than there are rows.
+# *It will have shown:* Sharing is worth the prompt's full blocks, and copy-on-write costs little beside it.
 #
 # A prompt has 100 tokens, blocks hold 16. After the prompt is in the cache, four samples are drawn from it, and each writes 30
 # tokens of its own into the cache.
@@ -292,11 +292,11 @@ grader.check("freed-block", shorten)
 # share a free block, and why its audit asks the tables.
 
 # %% [markdown]
-# ## 4 · Copy-on-write forgets the last writer
+# ## 4 · One block lost for every group
 #
 # **Debug** · difficulty 3 of 5 · importance 4 of 5 · 15 minutes · 3 points
 #
-# *It will have shown:* Whether a block is shared changes while the writers are served, and a row that rests is a reader, too.
+# *It will have shown:* Copying once too often loses blocks as surely as copying once too seldom loses text.
 #
 # Before a step, every row that will write gets room for one token: a new block at the edge of a block, a copy where the last
 # block is shared. New blocks come from the end of the list `free`. A server with this function loses one block for every group of
@@ -376,11 +376,11 @@ grader.check("last-writer", prepare)
 # a copy that nobody needed.
 
 # %% [markdown]
-# ## 5 · “Less than 4 % is wasted”
+# ## 5 · Four claims about waste
 #
 # **Literature** · difficulty 3 of 5 · importance 4 of 5 · 12 minutes · 2 points
 #
-# *It will have shown:* A share of waste says as much about the lengths as about the allocator.
+# *It will have shown:* A percentage is as general as the requests that it was counted on.
 #
 # From introductions to PagedAttention, in our words:
 #
@@ -412,8 +412,8 @@ grader.check("last-writer", prepare)
 # </details>
 
 
-# %% nbgrader={"grade_id": "under-four-percent-answer", "solution": true}
-def under_four_percent() -> tuple[str, float]:
+# %% nbgrader={"grade_id": "waste-claims-answer", "solution": true}
+def waste_claims() -> tuple[str, float]:
     """The letter of the statement that does not hold, and the empty share in percent."""
     ### BEGIN SOLUTION
     lengths = range(1, 33)
@@ -422,8 +422,8 @@ def under_four_percent() -> tuple[str, float]:
     ### END SOLUTION
 
 
-# %% nbgrader={"grade_id": "under-four-percent", "grade": true, "points": 2}
-grader.check("under-four-percent", under_four_percent)
+# %% nbgrader={"grade_id": "waste-claims", "grade": true, "points": 2}
+grader.check("waste-claims", waste_claims)
 
 # %% [markdown] tags=["solution-only"]
 # The waste is 7.5 positions a sequence, always. It is 4 % of sequences that hold 180 tokens, and a third of such short ones: a

@@ -159,7 +159,7 @@ grader.check("layout-hits", layout_hits)
 #
 # **Debug** · difficulty 3 of 5 · importance 5 of 5 · 20 minutes · 3 points
 #
-# *It will have shown:* A hit needs the same prefix, the same adapter, a comparison behind the hash, and a token left to run.
+# *It will have shown:* A hit rate does not say whose numbers were hit.
 #
 # This cache finds blocks by the beginning of a prompt. It is fast, has an excellent hit rate, and three faults. Two of them
 # serve somebody else's numbers; the third crashes the sampler, on some prompts only.
@@ -377,21 +377,21 @@ grader.check("stale-block", Blocks)
 # prefix cache *holds* a reference on what it remembers, so a remembered block is never free.
 
 # %% [markdown]
-# ## 5 · “Up to 90 % off”
+# ## 5 · Four claims about a price list
 #
 # **Literature** · difficulty 2 of 5 · importance 4 of 5 · 10 minutes · 2 points
 #
-# *It will have shown:* The discount on a read is not the saving on a prefix: the write stands in between, and uses are few.
+# *It will have shown:* A discount on one item of a bill is not a saving on the bill.
 #
 # From an introduction to prompt caching, in our words. Writing costs 1.25 times the price of an ordinary prompt token, reading
 # 0.1 times, as Anthropic announced in August 2024.
 #
 # - **a** Caching a prefix is cheaper from its second use on.
-# - **b** A prefix that is used ten times before it expires costs 90 % less.
+# - **b** A prefix that is used eight times before it expires costs 90 % less.
 # - **c** A prefix that is written and never read costs a quarter more than without caching.
 # - **d** A hit brings the first token sooner. The tokens after it come no faster than before.
 #
-# One of them does not hold. Answer with its letter and the right number: the saving over ten uses, in percent.
+# One of them does not hold. Answer with its letter and the right number: the saving over eight uses, in percent.
 #
 # <details><summary>Hint 1: the question again</summary>
 #
@@ -405,33 +405,33 @@ grader.check("stale-block", Blocks)
 # </details>
 # <details><summary>Hint 3: the key line</summary>
 #
-# One write and nine reads, divided by ten.
+# One write and seven reads, divided by eight, is what is still paid.
 #
 # </details>
 
 
-# %% nbgrader={"grade_id": "ninety-percent-answer", "solution": true}
-def ninety_percent() -> tuple[str, float]:
-    """The letter of the statement that does not hold, and the saving over ten uses in percent."""
+# %% nbgrader={"grade_id": "price-claims-answer", "solution": true}
+def price_claims() -> tuple[str, float]:
+    """The letter of the statement that does not hold, and the saving over eight uses in percent."""
     ### BEGIN SOLUTION
-    uses = 10
+    uses = 8
     paid = 1.25 + 0.1 * (uses - 1)
     return "b", 100 * (1 - paid / uses)
     ### END SOLUTION
 
 
-# %% nbgrader={"grade_id": "ninety-percent", "grade": true, "points": 2}
-grader.check("ninety-percent", ninety_percent)
+# %% nbgrader={"grade_id": "price-claims", "grade": true, "points": 2}
+grader.check("price-claims", price_claims)
 
 # %% [markdown] tags=["solution-only"]
-# "Up to" makes such a sentence true and useless. Price lists change, too: a discount should be printed with its date.
+# 90 % is what a *read* saves. "Up to" before it makes the sentence true and useless. Price lists change, too: a discount should be printed with its date.
 
 # %% [markdown]
 # ## 6 · To write or not to write
 #
 # **Decide** · difficulty 3 of 5 · importance 5 of 5 · 15 minutes · 3 points
 #
-# *It will have shown:* An entry that expires before its next use costs more than none, and so does one with a clock in it.
+# *It will have shown:* Whether a part of a prompt is worth its place in the cache depends on who comes back, and when.
 #
 # An assistant answers questions about its customers' documents. A prompt has **rules** (2,000 tokens, the same for everybody), the
 # customer's **document** (6,000), a **clock** (20, new in each request) and at the end a question (80, never cached). A
@@ -454,7 +454,7 @@ grader.check("ninety-percent", ninety_percent)
 # </details>
 # <details><summary>Hint 2: a number to aim at</summary>
 #
-# Without caching 1,000 requests cost 24.30 $. A little more than half of that can be had.
+# Without caching 1,000 requests cost 24.30 $. The best choice costs a little more than half of that.
 #
 # </details>
 # <details><summary>Hint 3: the key line</summary>

@@ -144,7 +144,7 @@ grader.check("index-memory", index_memory)
 #
 # **Debug** · difficulty 3 of 5 · importance 5 of 5 · 15 minutes · 3 points
 #
-# *It will have shown:* Same tenant first, then the largest cosine of vectors of any length; a cosine at the threshold is a hit.
+# *It will have shown:* A look-up can be wrong in several ways at once and still answer well in a demo.
 #
 # A look-up of a semantic cache, in plain Python. It has three faults.
 
@@ -164,7 +164,7 @@ print("ben asks for (1, 0.1):", broken([1.0, 0.1], kept, "ben", 0.8))
 
 # %% [markdown]
 # Write it again. `kept` is a list of (tenant, vector, answer); vectors have any length but 0. Return the answer of the entry of this
-# tenant whose cosine to `question` is largest, if that is `threshold` or more, else `None`. Any text is an answer.
+# tenant whose cosine to `question` is largest, if that is `threshold` (−1 to 1) or more, else `None`. Any text is an answer.
 #
 # <details><summary>Hint 1: the question again</summary>
 #
@@ -178,7 +178,8 @@ print("ben asks for (1, 0.1):", broken([1.0, 0.1], kept, "ben", 0.8))
 # </details>
 # <details><summary>Hint 3: the key line</summary>
 #
-# Inner product divided by both lengths, of the entries of this tenant only; keep the largest.
+# Inner product divided by both lengths, of the entries of this tenant only; keep the largest, and start below −1, where cosines
+# begin.
 #
 # </details>
 
@@ -258,11 +259,11 @@ grader.check("worth-a-look", worth_a_look)
 # A mean hides who waits. A fifth of the requests come back in 20 ms, and the others are a little slower than before.
 
 # %% [markdown]
-# ## 5 · “Two thirds fewer calls, and nothing lost”
+# ## 5 · Four claims about saved calls
 #
 # **Literature** · difficulty 2 of 5 · importance 5 of 5 · 10 minutes · 2 points
 #
-# *It will have shown:* A rate of right hits belongs to the questions it was counted on, and to the hits, not to all requests.
+# *It will have shown:* A rate means nothing without the things that it was counted on.
 #
 # From an introduction to semantic caching, in our words, with the figures of the abstract of
 # [GPT Semantic Cache](https://arxiv.org/abs/2411.05276): up to 68.8 % of the calls saved, and more than 97 % of the hits right. Take

@@ -90,7 +90,7 @@ COUNTS = {
     importance=4,
     minutes=10,
     points=2,
-    shows="Sharing is worth the prompt's full blocks, and copy-on-write costs one block less than there are rows.",
+    shows="Sharing is worth the prompt's full blocks, and copy-on-write costs little beside it.",
 )
 def _four_samples(answer: Any, probe: Probe) -> None:
     got = value_of(answer, probe.steps)
@@ -429,13 +429,13 @@ def _mode(mode: str) -> Any:
 
 exercises.add(
     "last-writer",
-    title="Copy-on-write forgets the last writer",
+    title="One block lost for every group",
     kind="debug",
     difficulty=3,
     importance=4,
     minutes=15,
     points=3,
-    shows="Whether a block is shared changes while the writers are served, and a row that rests is a reader, too.",
+    shows="Copying once too often loses blocks as surely as copying once too seldom loses text.",
     check=Cases(
         reference=_prepare,
         cases=lambda: [
@@ -492,14 +492,14 @@ def _empty_share(longest: int, size: int) -> float:
 
 
 exercises.add(
-    "under-four-percent",
-    title="“Less than 4 % is wasted”",
+    "waste-claims",
+    title="Four claims about waste",
     kind="literature",
     difficulty=3,
     importance=4,
     minutes=12,
     points=2,
-    shows="A share of waste says as much about the lengths as about the allocator.",
+    shows="A percentage is as general as the requests that it was counted on.",
     check=Statements(
         false="c",
         why={

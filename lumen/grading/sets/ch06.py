@@ -155,7 +155,7 @@ def _layout_hits(answer: Any, probe: Probe) -> None:
     importance=5,
     minutes=20,
     points=3,
-    shows="A hit needs the same prefix, the same adapter, a comparison behind the hash, and a token left to run.",
+    shows="A hit rate does not say whose numbers were hit.",
     forbidden=("lumen.cache.HashPrefix", "lumen.cache.RadixPrefix"),
     steps=200_000,
 )
@@ -273,32 +273,33 @@ def _stale_block(answer: Any, probe: Probe) -> None:
 # literature ---------------------------------------------------------------------------------------
 
 exercises.add(
-    "ninety-percent",
-    title="“Up to 90 % off”",
+    "price-claims",
+    title="Four claims about a price list",
     kind="literature",
     difficulty=2,
     importance=4,
     minutes=10,
     points=2,
-    shows="The discount on a read is not the saving on a prefix: the write stands in between, and uses are few.",
+    shows="A discount on one item of a bill is not a saving on the bill.",
     check=Statements(
         false="b",
         why={
             "a": "1.25 + 0.1 = 1.35 for two uses, instead of 2. The limit is 1.15 / 0.9 = 1.28 uses.",
-            "b": "90 % is what a read saves. Ten uses are one write and nine reads: 2.15 instead of 10.",
+            "b": "90 % is what a read saves. Eight uses are one write and seven reads: 1.95 instead of 8.",
             "c": "1.25 instead of 1: a quarter more, for nothing.",
             "d": "A hit saves prefill. Each later token still reads the weights and the whole cache.",
         },
         number=Number(
-            lambda: 100 * cost.cached_prompt_saving(10),
+            lambda: 100 * cost.cached_prompt_saving(8),
             unit="%",
             tolerance=0.002,
             slips=[
                 Slip(90.0, "That is the limit for infinitely many uses."),
-                Slip(81.0, "The first use is dearer than usual: 1.25, not 1."),
-                Slip(77.5, "Ten uses are one write and nine reads."),
-                Slip(0.785, "In percent, please."),
-                Slip(21.5, "That is what is still paid."),
+                Slip(78.75, "The first use is dearer than usual: 1.25, not 1."),
+                Slip(74.375, "Eight uses are one write and seven reads."),
+                Slip(78.5, "That is the saving over ten uses, from the chapter. Here there are eight."),
+                Slip(0.75625, "In percent, please."),
+                Slip(24.375, "That is what is still paid."),
             ],
         ),
     ),
@@ -358,7 +359,7 @@ exercises.add(
     importance=5,
     minutes=15,
     points=3,
-    shows="An entry that expires before its next use costs more than none, and so does one with a clock in it.",
+    shows="Whether a part of a prompt is worth its place in the cache depends on who comes back, and when.",
     check=Decision(
         choices={"order": ORDERS, "parts cached": range(4), "lifetime": list(LIFETIMES)},
         constraints=[

@@ -156,7 +156,7 @@ def _index_memory(answer: Any, probe: Probe) -> None:
     importance=5,
     minutes=15,
     points=3,
-    shows="Same tenant first, then the largest cosine of vectors of any length; a cosine at the threshold is a hit.",
+    shows="A look-up can be wrong in several ways at once and still answer well in a demo.",
     forbidden=("lumen.cache.semantic.VectorIndex", "lumen.cache.semantic.SemanticCache"),
     steps=200_000,
 )
@@ -287,13 +287,13 @@ CUT, RIGHT_HITS = 68.8, 97.0  # percent, from the abstract of arXiv 2411.05276
 
 exercises.add(
     "cuts-calls",
-    title="“Two thirds fewer calls, and nothing lost”",
+    title="Four claims about saved calls",
     kind="literature",
     difficulty=2,
     importance=5,
     minutes=10,
     points=2,
-    shows="A rate of right hits belongs to the questions it was counted on, and to the hits, not to all requests.",
+    shows="A rate means nothing without the things that it was counted on.",
     check=Statements(
         false="d",
         why={

@@ -255,7 +255,7 @@ def shorten_rounds_down(tables, holders, free, row, length, size):
     return shorten(tables, holders, free, row, length // size * size, size)
 
 
-# Copy-on-write forgets the last writer ------------------------------------------------------------
+# One block lost for every group ------------------------------------------------------------
 
 
 # as the exercise gives it
@@ -398,7 +398,7 @@ ANSWERS = {
         stubs=[broken_prepare],
         no_lumen="lumen's reserve is a method of a cache with its own pool",
     ),
-    "under-four-percent": Answers(
+    "waste-claims": Answers(
         right=[lambda: ("c", 31.25), lambda: ("C", 100 * (1 - 528 / 768))],
         wrong=[
             (lambda: ("a", 31.25), "two ways of saying it agree"),

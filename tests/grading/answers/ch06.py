@@ -345,15 +345,16 @@ ANSWERS = {
         ],
         lumen=["lumen.cache.BlockPool"],
     ),
-    "ninety-percent": Answers(
-        right=[("b", 78.5), lambda: ({"b"}, 100 * (1 - (1.25 + 9 * 0.1) / 10))],
+    "price-claims": Answers(
+        right=[("b", 75.625), lambda: ({"b"}, 100 * (1 - (1.25 + 7 * 0.1) / 8))],
         wrong=[
-            (("a", 78.5), "instead of 2"),
-            (("c", 78.5), "a quarter more"),
-            (("d", 78.5), "A hit saves prefill"),
+            (("a", 75.625), "instead of 2"),
+            (("c", 75.625), "a quarter more"),
+            (("d", 75.625), "A hit saves prefill"),
             (("b", 90.0), "infinitely many"),
-            (("b", 81.0), "dearer than usual"),
-            (("b", 77.5), "one write and nine reads"),
+            (("b", 78.75), "dearer than usual"),
+            (("b", 74.375), "one write and seven reads"),
+            (("b", 78.5), "over ten uses"),
             ("b", "the choice alone"),
         ],
     ),
