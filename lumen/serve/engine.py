@@ -26,6 +26,8 @@ from .runner import Runner
 from .scheduler import Limits, Plan, Scheduler
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from ..io.tokenizer import TextTokenizer
     from ..models.layers import Decoder
 
@@ -107,13 +109,34 @@ class Engine:
     def add(self, request: Request) -> None:
         """Queue a request. ValueError, with a sentence, when it can never run here; nothing has changed then."""
         self.check(request)
-        answer = Answer(
-            request.max_new_tokens, request.eos_ids, self.tokenizer, request.stop,
-            keep_stop=request.keep_stop, skip_special=request.skip_special,
-        )  # fmt: skip
+        answer = self._answer(request)
         sequence = self.scheduler.add(request)
         self._live[request.id] = sequence, answer, []
         self.counters.prompt_tokens += len(request.prompt)
+
+    def adopt(self, request: Request, first: int, k: Tensor, v: Tensor) -> Delta:
+        """Go on with a request whose prompt was computed elsewhere, and whose `first` token was drawn there.
+
+        k, v (layers, prompt tokens, Hkv, D) hold its keys and values; blocks there and here may differ in size. The
+        delta tells the first token. Raises ValueError as `add` does.
+        """
+        self.check(request)
+        shape = self.store.k.shape[0], len(request.prompt), *self.store.k.shape[3:]
+        if k.shape != shape or v.shape != shape:
+            raise ValueError(
+                f"Keys and values of this prompt are {tuple(shape)}, got {tuple(k.shape)} and {tuple(v.shape)}."
+            )
+        answer = self._answer(request)
+        sequence = self.scheduler.adopt(request, [first], len(request.prompt))
+        self.runner.adopt(sequence, k, v)
+        self._live[request.id] = sequence, answer, []
+        return self._tell(request.id, [first], None, time.monotonic())
+
+    def _answer(self, request: Request) -> Answer:
+        return Answer(
+            request.max_new_tokens, request.eos_ids, self.tokenizer, request.stop,
+            keep_stop=request.keep_stop, skip_special=request.skip_special,
+        )  # fmt: skip
 
     def step(self) -> list[Delta]:
         """Run one step; returns a delta for every request that got a token."""

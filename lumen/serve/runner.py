@@ -55,16 +55,30 @@ class Runner:
                 last.append(at - 1)
         if not chosen:
             return {}, {}
-        return self._sample(chosen, self.model.head(hidden[0, last]))
+        return self.sample(chosen, self.model.head(hidden[0, last]))
+
+    def adopt(self, sequence: Sequence, k: Tensor, v: Tensor) -> None:
+        """Take over keys and values that were computed elsewhere: k, v (layers, computed, Hkv, D) on the host.
+
+        The random stream moves on by one number for every token that was drawn there.
+        """
+        size = self.store.block_size
+        spare = -k.shape[1] % size
+        blocks = (torch.nn.functional.pad(t, (0, 0, 0, 0, 0, spare)).unflatten(1, (-1, size)) for t in (k, v))
+        self._host[sequence.id] = tuple(blocks)
+        stream = self._stream(sequence)
+        for _ in sequence.output:
+            torch.rand((), generator=stream, dtype=torch.float64)
 
     def forget(self, request_id: str) -> None:
         """Drop what is held for a request that has ended."""
         self._streams.pop(request_id, None)
         self._host.pop(request_id, None)
 
-    def _sample(
+    def sample(
         self, sequences: List[Sequence], logits: Tensor
     ) -> tuple[dict[str, list[int]], dict[str, TokenLogprobs]]:
+        """Draw one token for each sequence from logits (sequences, V), each with its own parameters and stream."""
         params = [self._params(s) for s in sequences]
         probs = distribution(logits, params, [s.prompt for s in sequences], [s.output for s in sequences])
         drawn = draw(probs, [self._stream(s) for s in sequences]).tolist()

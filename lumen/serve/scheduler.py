@@ -133,7 +133,13 @@ class Scheduler:
         rank = request.priority + request.arrival / self.limits.ageing
         sequence = Sequence(request, (rank, self._arrivals))
         self._arrivals += 1
-        self._queue(sequence)
+        self._insert(self.waiting, sequence)
+        return sequence
+
+    def adopt(self, request: Request, output: abc.Sequence[int], computed: int) -> Sequence:
+        """Queue a request that was begun elsewhere. Its content waits in host memory, as after a swap."""
+        sequence = self.add(request)
+        sequence.output, sequence.computed, sequence.swapped = list(output), computed, True
         return sequence
 
     def schedule(self, now: float = 0.0) -> Plan:
@@ -181,9 +187,10 @@ class Scheduler:
             self.waiting.pop(0)
             self._insert(self.running, sequence)
             if sequence.scheduled is None:
-                sequence.scheduled, sequence.num_cached_tokens = now, sequence.computed
+                sequence.scheduled = now
+                sequence.num_cached_tokens = 0 if sequence.swapped else sequence.computed
                 self.num_queried += len(sequence.prompt)
-                self.num_found += sequence.computed
+                self.num_found += sequence.num_cached_tokens
             used += min(sequence.gap, room - used)
             yield sequence
 
@@ -237,7 +244,7 @@ class Scheduler:
             self._remember(sequence)
             sequence.computed = 0
         self._release(sequence)
-        self._queue(sequence)
+        self._insert(self.waiting, sequence)
 
     def update(self, plan: Plan, sampled: abc.Mapping[str, abc.Sequence[int]]) -> None:
         """Book a plan that was computed; `sampled` holds the new tokens of every sequence that was sampled.
@@ -281,9 +288,6 @@ class Scheduler:
 
     def _blocks_for(self, length: int) -> int:
         return -(-length // self.pool.block_size)
-
-    def _queue(self, sequence: Sequence) -> None:
-        self._insert(self.waiting, sequence)
 
     @staticmethod
     def _insert(queue: list[Sequence], sequence: Sequence) -> None:
