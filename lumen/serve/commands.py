@@ -79,7 +79,9 @@ def serve_command(options: argparse.Namespace) -> None:
         engine, tokenizer = _engine(options)
         name = options.served_model_name or str(options.model)
         app = create_app(engine, tokenizer, name, _settings(options, key))
-        serve(app, listener, f"Lumen serves {name}", options.access_log)
+        card = app.state.service.card
+        what = f"Lumen serves {name} ({card.max_len} tokens of context, {options.max_seqs} sequences at once)"
+        serve(app, listener, what, options.access_log)
     finally:
         listener.close()
 

@@ -82,12 +82,9 @@ def test_without_a_seed_answers_differ():
 
 def test_cached_tokens_are_told_and_a_salt_keeps_tenants_apart():
     body = {"prompt": "a prompt of thirty-two characters", "max_tokens": 1, "ignore_eos": True}
-    plain, again, salted, resalted, other = ask_all(
-        tiny_engine(), body, body, body | {"cache_salt": "one"}, body | {"cache_salt": "one"}, body | {"cache_salt": "two"}
-    )  # fmt: skip
-    cached = [
-        x["usage"]["prompt_tokens_details"]["cached_tokens"] for x in (plain, again, salted, resalted, other)
-    ]
+    one, two = body | {"cache_salt": "one"}, body | {"cache_salt": "two"}
+    found = ask_all(tiny_engine(), body, body, one, one, two)
+    cached = [answer["usage"]["prompt_tokens_details"]["cached_tokens"] for answer in found]
     assert cached == [0, 32, 0, 32, 0]
 
 

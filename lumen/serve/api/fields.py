@@ -19,6 +19,8 @@ _LONG = 60  # characters of a stranger's text that a message repeats
 
 def parse(raw: bytes) -> dict[str, Any]:
     """The JSON object in `raw`. BadRequest for anything else, whatever it is."""
+    if not raw.strip():
+        raise BadRequest("The body is empty; send a JSON object.")
     try:
         text = raw.decode("utf-8")
         found = json.loads(text, parse_constant=_no_constant, parse_float=_finite)

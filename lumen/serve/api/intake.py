@@ -7,7 +7,7 @@ import logging
 import anyio
 from starlette.requests import Request as HttpRequest
 
-from .errors import ApiError, BadRequest, NotFound, TooLarge
+from .errors import BadRequest, NotFound, TooLarge
 from .fields import Fields, parse, shown
 
 log = logging.getLogger("lumen.serve")
@@ -19,23 +19,23 @@ _LINGER = (
 
 
 async def read_fields(request: HttpRequest, max_body: int) -> Fields:
-    """The JSON object in the request's body. Raises BadRequest, TooLarge, or ApiError 408 and 415."""
+    """The JSON object in the request's body. Raises BadRequest (400, 408 or 415) or TooLarge."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json" and not kind.endswith("+json"):
         # Also a defence: a web page may post other types to localhost without asking, but never this one.
-        raise ApiError(
+        raise BadRequest(
             f"The content type must be application/json, not {shown(kind)}; send the header "
             "'content-type: application/json'.",
             status=415,
             code="unsupported_media_type",
         )
     if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise ApiError("Send the body without content-encoding.", status=415, code="unsupported_media_type")
+        raise BadRequest("Send the body without content-encoding.", status=415, code="unsupported_media_type")
     try:
         with anyio.fail_after(BODY_SECONDS):
             return Fields(parse(await _body(request, max_body)))
     except TimeoutError:
-        raise ApiError(f"The body did not arrive within {BODY_SECONDS:.0f} seconds.", status=408) from None
+        raise BadRequest(f"The body did not arrive within {BODY_SECONDS:.0f} seconds.", status=408) from None
 
 
 async def _body(request: HttpRequest, limit: int) -> bytes:
