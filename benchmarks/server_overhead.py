@@ -1,0 +1,177 @@
+"""What a server costs on top of the model: an engine step at eight streams, driven directly and through `lumen serve`.
+
+    python benchmarks/server_overhead.py            SmolLM2-135M, about two minutes on two cores; writes evidence
+    python benchmarks/server_overhead.py --quick    one round of short answers; writes nothing
+
+Both sides answer the same eight prompts in the same run, in turns. Directly: `engine.step()` in a loop, every part
+of it timed. Through the server: a process of its own, eight clients over localhost, the gap between two events.
+Clients and server share the machine, as they do on a laptop, so reading the streams is part of the price here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+from unittest import mock
+
+import torch
+from serving import free_port, lumen_serve, started
+
+import lumen
+from lumen import assets, bench
+from lumen.serve import runner
+from lumen.serve.engine import Engine
+from lumen.serve.load import Record, prompts
+from lumen.serve.load.client import Prompt, Target
+from lumen.serve.load.run import run
+from lumen.serve.request import Request
+from lumen.serve.scheduler import Limits
+
+STREAMS, PROMPT, SEED, TARGET = 8, 32, 0, 0.10
+NAME = "smollm2-135m"
+PARTS = ("schedule", "pack", "forward", "sample", "detokenise")
+
+
+class Clock:
+    """Adds up the seconds of named functions between two calls of `take`."""
+
+    def __init__(self) -> None:
+        self.spent: dict[str, float] = {}
+
+    def timed(self, name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **options: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return fn(*args, **options)
+            finally:
+                self.spent[name] = self.spent.get(name, 0.0) + time.perf_counter() - start
+
+        return call
+
+    def take(self) -> dict[str, float]:
+        spent, self.spent = self.spent, {}
+        return spent
+
+
+def direct(model: Any, tokenizer: Any, asked: list[Prompt]) -> list[dict[str, float]]:
+    """Seconds of every step in which all streams decode: the whole, and its parts."""
+    clock = Clock()
+    parts = {
+        name: clock.timed(part, getattr(runner, name))
+        for name, part in (("PackedCache", "pack"), ("distribution", "sample"), ("draw", "sample"))
+    }
+    with mock.patch.multiple(runner, **parts):
+        engine = Engine(model, tokenizer, num_blocks=512, limits=Limits(max_seqs=STREAMS, token_budget=256))
+        engine.scheduler.schedule = clock.timed("schedule", engine.scheduler.schedule)  # type: ignore[method-assign]
+        engine.scheduler.update = clock.timed("schedule", engine.scheduler.update)  # type: ignore[method-assign]
+        engine.runner.run = clock.timed("run", engine.runner.run)  # type: ignore[method-assign]
+        for number, prompt in enumerate(asked):
+            engine.add(Request(str(number), tokenizer.encode(prompt.text), prompt.output_len))
+        steps = []
+        with bench.quiet():
+            while engine.has_work:
+                start = time.perf_counter()
+                engine.step()
+                whole = time.perf_counter() - start
+                spent = clock.take()
+                if len(engine.last_plan.work) == engine.last_plan.num_tokens == STREAMS:
+                    in_run = spent["pack"] + spent["sample"]
+                    steps.append(
+                        {
+                            "step": whole,
+                            "schedule": spent["schedule"],
+                            "pack": spent["pack"],
+                            "forward": spent["run"] - in_run,
+                            "sample": spent["sample"],
+                            "detokenise": whole - spent["schedule"] - spent["run"],
+                        }
+                    )
+    return steps
+
+
+def through_server(url: str, asked: list[Prompt]) -> list[float]:
+    """Seconds between two events of a stream, while all streams are running."""
+    target = Target(url, NAME, extra_body={"temperature": 0, "ignore_eos": True})
+    records, _ = asyncio.run(run(target, asked, max_concurrency=STREAMS))
+    bad = [r.error for r in records if not r.ok]
+    if bad:
+        raise RuntimeError(f"A stream failed: {bad[0]}")
+    return gaps_of_all(records)
+
+
+def gaps_of_all(records: list[Record]) -> list[float]:
+    """The gaps that lie between the latest first event and the earliest end."""
+    start, end = max(r.arrivals[0] for r in records), min(r.end for r in records)
+    return [b - a for r in records for a, b in pairwise(t for t in r.arrivals if start <= t <= end)]
+
+
+def show(name: str, seconds: float, model_step: float) -> None:
+    print(f"{name:11} {1e3 * seconds:8.3f} ms   {100 * seconds / model_step:5.1f} % of the model's step")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true")
+    options = parser.parse_args()
+    rounds, answer = (1, 16) if options.quick else (5, 96)
+    model, tokenizer = lumen.load(NAME, dtype=torch.float32)
+    text = assets.shakespeare()[0]
+    steps: list[dict[str, float]] = []
+    gaps: list[float] = []
+    port = free_port()
+    with started(lumen_serve(port, NAME, STREAMS), port) as url:
+        for number in range(rounds + 1):  # the first round warms up
+            asked = prompts.from_text(
+                text,
+                [PROMPT] * STREAMS,
+                [answer] * STREAMS,
+                tokenizer.encode,
+                tokenizer.decode,
+                seed=SEED + number,
+            )  # a seed of its own: no round finds the last one's prompts in a prefix cache
+            ours, theirs = direct(model, tokenizer, asked), through_server(url, asked)
+            if number:
+                steps += ours
+                gaps += theirs
+    timed = {name: bench.Timing(tuple(step[name] for step in steps)) for name in ("step", *PARTS)}
+    served = bench.Timing(tuple(gaps))
+    model_step = statistics.median(s["pack"] + s["forward"] + s["sample"] for s in steps)
+    summary = {
+        "model_step": model_step,
+        "engine_step": timed["step"].median,
+        "served_step": served.median,
+        "overhead": served.median / model_step - 1,
+        "server_over_engine": served.median / timed["step"].median - 1,
+        "streams": STREAMS,
+        "prompt": PROMPT,
+        "answer": answer,
+    }
+    for name, timing in timed.items():
+        print(
+            f"{name:11} {1e3 * timing.median:8.3f} ms   {100 * timing.median / model_step:5.1f} % of the model's step"
+        )
+    print(f"{'served':11} {1e3 * served.median:8.3f} ms   {100 * served.median / model_step:5.1f} %")
+    print(
+        f"HTTP, JSON, detokenising and scheduling cost {100 * summary['overhead']:.1f} % on top of the model's step"
+    )
+    if not options.quick:
+        print(
+            "wrote",
+            bench.evidence(
+                "server_overhead", {"summary": summary, "direct": timed, "served": served}, seed=SEED
+            ).name,
+        )
+    met = summary["overhead"] <= TARGET
+    print(f"target (at most {TARGET:.0%}): {'met' if met else 'MISSED'}")
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
