@@ -48,6 +48,7 @@ def add_parser(subparsers: Any) -> None:
         "--memory", type=_bytes, default="1G", help="memory for the cache, such as 512M or 2G"
     )
     engine.add_argument("--policy", default="continuous", choices=("continuous", "dynamic", "static"))
+    engine.add_argument("--preemption", default="recompute", choices=("recompute", "swap"))
     engine.add_argument(
         "--no-prefix-cache", action="store_true", help="compute every prompt from its beginning"
     )
@@ -121,7 +122,7 @@ def _engine(options: argparse.Namespace) -> tuple[Any, Any]:
     from .engine import Engine
     from .scheduler import Limits
 
-    limits = Limits(max_seqs=options.max_seqs, token_budget=options.token_budget, policy=options.policy)
+    limits = Limits(options.max_seqs, options.token_budget, options.policy, options.preemption)
     model, tokenizer = load(options.model)
     num_blocks = options.num_blocks or blocks_in(options.memory, model, options.block_size, options.max_seqs)
     prefix = "none" if options.no_prefix_cache else "radix"

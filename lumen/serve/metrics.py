@@ -32,6 +32,7 @@ _HISTOGRAMS = {
     "request_prefill_time_seconds": ("From the first run to the first token.", WHOLE),
     "request_decode_time_seconds": ("From the first token to the last.", WHOLE),
     "request_inference_time_seconds": ("From the first run to the last token.", WHOLE),
+    "iteration_tokens_total": ("Tokens computed in one step of the engine, prompts included.", LENGTHS),
     "request_prompt_tokens": ("Prompt tokens of a request.", LENGTHS),
     "request_generation_tokens": ("Generated tokens of a request.", LENGTHS),
 }
@@ -78,6 +79,12 @@ class Metrics(Observer):
         for family in self._registry.collect():
             family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
             yield family
+
+    def stepped(self, before: EngineState, after: EngineState) -> None:
+        if after.counters.steps > before.counters.steps:
+            self._see(
+                "iteration_tokens_total", after.counters.computed_tokens - before.counters.computed_tokens
+            )
 
     def arrived(self, request: Request) -> None:
         self._timelines[request.id] = _Timeline(request.arrival)

@@ -39,8 +39,9 @@ class EngineState:
 
 
 class Observer:
-    """Hears when requests come, get tokens, go early, or are refused by the engine. This one does nothing with it."""
+    """Hears of steps, and when requests come, get tokens, go early, or are refused. This one does nothing with it."""
 
+    def stepped(self, before: EngineState, after: EngineState) -> None: ...
     def arrived(self, request: Request) -> None: ...
     def saw(self, request: Request, delta: Delta) -> None: ...
     def left(self, request: Request) -> None: ...
@@ -145,6 +146,7 @@ class EngineWorker:
             self._all_closed.set()
 
     def _deliver(self, outbox: _Outbox) -> None:
+        self._observer.stepped(self.state, outbox.state)
         self.state = outbox.state
         for answers, error in outbox.verdicts:
             if error is not None:

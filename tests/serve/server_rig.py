@@ -25,7 +25,7 @@ from tokenizers import Tokenizer as Backend
 from lumen.decode.answer import Answer
 from lumen.io.tokenizer import _ALPHABET, Tokenizer
 from lumen.serve.commands import bind
-from lumen.serve.engine import Engine
+from lumen.serve.engine import Counters, Engine
 from lumen.serve.process import serving
 from lumen.serve.request import Delta, Request, Times, TokenLogprobs
 from lumen.serve.scheduler import Limits
@@ -61,15 +61,6 @@ def post_bytes(path: str, body: dict) -> bytes:
     content = json.dumps(body).encode()
     lines = ["host: x", "content-type: application/json", f"content-length: {len(content)}", "", ""]
     return "\r\n".join([f"POST {path} HTTP/1.1", *lines]).encode() + content
-
-
-@dataclass
-class Counters:
-    prompt_tokens: int = 0
-    generation_tokens: int = 0
-    prefix_queries: int = 0
-    prefix_hits: int = 0
-    preemptions: int = 0
 
 
 class FakeEngine:

@@ -171,5 +171,7 @@ def test_metrics_parse_and_add_up():
     assert value["lumen:inter_token_latency_seconds_count"] >= 7 * 5
     parts = value["lumen:request_queue_time_seconds_sum"] + value["lumen:request_inference_time_seconds_sum"]
     assert parts == pytest.approx(value["lumen:e2e_request_latency_seconds_sum"], abs=1e-6)
+    assert value["lumen:iteration_tokens_total_count"] == engine.counters.steps
+    assert value["lumen:iteration_tokens_total_sum"] == engine.counters.computed_tokens > made
     assert value["lumen:num_requests_running"] == value["lumen:num_requests_waiting"] == 0
     assert value["lumen:kv_cache_usage_perc"] == 0
