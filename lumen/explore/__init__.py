@@ -16,6 +16,7 @@ _HOME = {
     "RadixTree": "radix",
     "Threshold": "threshold",
     "QueueLoad": "queue_load",
+    "Timelines": "timelines",
     "prompt_order_lab": "prompt_order",
     "Quiz": "quiz",
     "JSWidget": "widget",
@@ -52,6 +53,7 @@ _MODULES = {
     "stall",
     "theme",
     "threshold",
+    "timelines",
     "widget",
 }
 

@@ -1,0 +1,71 @@
+"""The batching timelines in a browser: runs unpacked as Python packed them, and controls by keyboard."""
+
+import pytest
+
+from lumen.explore import Timelines
+from lumen.explore.timelines import TICK, WORKLOADS, packed, simulate
+from lumen.hardware import CHIPS
+from lumen.models.config import CONFIGS
+
+
+@pytest.mark.parametrize("name, policy", [("mixed", "dynamic"), ("long-prompt", "chunked")])
+def test_unpacked_runs_are_those_of_the_scheduler(name, policy, wide, modules):
+    run = simulate(
+        WORKLOADS[name].jobs, policy, 4, 512, CHIPS["A100 80GB SXM"], CONFIGS["llama-3-8b"], "bf16"
+    )
+    wide.goto(f"{modules}/", wait_until="load")
+    got = wide.evaluate(
+        "async ([url, run, tick]) => (await import(url)).unpack(run, tick)",
+        [f"{modules}/timelines.js", packed(run), TICK],
+    )
+    assert [(s["slot"], s["job"], s["first"], s["counts"]) for s in got["spans"]] == run.spans
+    for step, wanted in zip(got["steps"], run.steps, strict=True):
+        assert step == pytest.approx(wanted, abs=0.01)
+    assert got["rate"] == pytest.approx(run.tokens_per_s, abs=0.01)
+
+
+def show(page, widget, modules):
+    page.goto(f"{modules}/explore.css", wait_until="load")
+    page.set_content(f"<!doctype html><html><body style='margin:8px'>{widget.html()}</body></html>")
+    page.locator("section.card").wait_for()
+
+
+def test_the_keyboard_alone_picks_a_policy_and_steps(screen, modules):
+    show(screen, Timelines("mixed", policy="static"), modules)
+    radio = screen.get_by_role("radio", name="static")
+    radio.focus()
+    screen.keyboard.press("ArrowRight")
+    assert screen.get_by_role("radio", name="dynamic").is_checked()
+    screen.keyboard.press("ArrowRight")
+    assert "static takes" in screen.locator(".verdict").inner_text()
+    screen.get_by_role("button", name="Start").press("Enter")
+    assert screen.locator(".where").inner_text().startswith("Step 0 of")
+    screen.get_by_role("button", name="Next step").press("Enter")
+    assert "of prompts" in screen.locator(".where").inner_text()
+    step = screen.get_by_role("slider", name="Step", exact=True)
+    step.press("End")
+    assert screen.get_by_role("button", name="Next step").is_disabled()
+    assert screen.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
+    assert screen.problems == []
+
+
+def test_playing_reaches_the_end_and_can_be_paused(wide, modules):
+    show(wide, Timelines("long-prompt"), modules)
+    play = wide.locator("button.first")
+    play.press("Enter")
+    wide.wait_for_timeout(300)
+    play.press("Enter")
+    assert play.inner_text() == "Play"
+    stopped = wide.locator(".where").inner_text()
+    wide.wait_for_timeout(200)
+    assert wide.locator(".where").inner_text() == stopped and not stopped.startswith("Step 0 of")
+    assert wide.problems == []
+
+
+def test_a_token_budget_is_offered_to_chunked_batching_alone(wide, modules):
+    show(wide, Timelines("long-prompt", policy="continuous"), modules)
+    budget = wide.get_by_role("slider", name="Tokens a step at most")
+    assert budget.is_disabled() and budget.get_attribute("aria-valuetext")
+    before = wide.locator("dl.stats").inner_text()
+    wide.get_by_role("radio", name="chunked").check()
+    assert budget.is_enabled() and wide.locator("dl.stats").inner_text() != before
