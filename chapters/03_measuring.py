@@ -11,6 +11,15 @@
 # %% [markdown]
 # # 3 · Measuring
 
+# %% [markdown] tags=["badges"]
+# <div class="badges">
+#
+# [Colab: chapter](https://colab.research.google.com/github/lumen-course/lumen/blob/main/chapters/03_measuring.ipynb) [Colab: exercises](https://colab.research.google.com/github/lumen-course/lumen/blob/main/exercises/03_measuring.ipynb) [Colab: solutions](https://colab.research.google.com/github/lumen-course/lumen/blob/main/solutions/03_measuring.ipynb)
+#
+# CPU is enough · read 30 min · run 1 min · practise 80 min · here: [exercises](../exercises/03_measuring.ipynb), [solutions](../solutions/03_measuring.ipynb)
+#
+# </div>
+
 # %% [markdown]
 # A dashboard says 40 ms per token. A user says "it hangs". Both looked at the same server in the same minute, and both
 # are right. Below, SmolLM2 writes an answer of 96 tokens, and on the way the server reads somebody else's prompt. The
@@ -26,6 +35,21 @@
 # Needs: [prefill and decode](01_prefill_decode.ipynb), [the roofline](02_roofline.ipynb).
 
 # %% tags=["setup", "hide-input", "nbval-ignore-output"]
+import importlib
+import importlib.util
+import os
+import subprocess
+import sys
+
+if importlib.util.find_spec("lumen") is None:  # Colab: brings lumen, leaves torch and numpy as they are
+    repository = "lumen-inference @ git+https://github.com/lumen-course/lumen@main"
+    source = os.environ.get("LUMEN_SOURCE", repository)
+    subprocess.run([sys.executable, "-m", "pip", "install", "-q", source], check=True)
+    importlib.invalidate_caches()
+
+import lumen
+
+session = lumen.setup("03_measuring")
 
 # %%
 import importlib.util
