@@ -469,7 +469,7 @@ lumen.explore.theme.log_axis(
     fig, "y", lumen.explore.theme.nice_ticks(min(rows_slow[0] * scale, total_fast[0]), total_slow[-1])
 )
 label_line(fig, NEW, total_slow[-1], "no cache", palette.orange, shift=14)
-label_line(fig, NEW, total_fast[-1], "cache", palette.blue, shift=-16)
+label_line(fig, NEW, total_fast[-1], "cache", palette.blue, shift=-24)
 label_line(fig, 2, rows_slow[1] * scale, "rows counted, scaled", palette.grey, anchor="left", shift=-14)
 lumen.explore.theme.log_axis(fig, "x", [1, 2, 5, 10, 20, 40])
 fig.update_xaxes(range=[-0.03, math.log10(NEW) + 0.03])

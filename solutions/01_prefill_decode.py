@@ -165,7 +165,7 @@ markdown(
 #
 # **Predict** · difficulty 2 of 5 · importance 4 of 5 · 8 minutes · 2 points
 #
-# *It will have shown:* Prompt length over the ridge: the size of the model cancels, so it holds for 7B and for 700B.
+# *It will have shown:* One number of the chip turns tokens of prompt into tokens of answer, for 7B and for 700B.
 #
 # A model of 7 billion parameters in 16 bits, on an A100 that reads 2.0 TB/s and does 312 TFLOP/s in 16 bits. A prompt of
 # 2,048 tokens is bound by arithmetic (leave attention out), a token of the answer by bandwidth. How many **tokens of
@@ -262,7 +262,7 @@ grader.check("in-print", in_print)
 #
 # **Debug** · difficulty 3 of 5 · importance 4 of 5 · 15 minutes · 3 points
 #
-# *It will have shown:* Three faults that were printed or shipped: a pass too many, id 0 taken for nothing, no end at n = 0.
+# *It will have shown:* Three faults that were printed or shipped, and that no test of ordinary lengths and ids meets.
 #
 # Each of these faults has been printed in a tutorial or shipped in a program. `step(tokens)` stands for a forward pass:
 # it returns the next token.
@@ -331,7 +331,7 @@ grader.check("three-faults", mended)
 #
 # **Decide** · difficulty 3 of 5 · importance 5 of 5 · 15 minutes · 3 points
 #
-# *It will have shown:* For a chatbot bandwidth buys speed and batch; FLOP/s shorten a TTFT that was short already.
+# *It will have shown:* Which of a chip's two rates a chatbot's bill follows, and why the other one hardly matters.
 #
 # A chatbot serves Llama-3-8B in bf16: prompts of 500 tokens, answers of 300. You rent a chip like an H100 (989 TFLOP/s,
 # 3.35 TB/s, 80 GB), and for the same price one of its two rates is doubled: `"flops"` or `"bandwidth"`. You also choose

@@ -10,9 +10,6 @@
 
 # %% [markdown]
 # # Solutions 2 · The roofline
-#
-# Six exercises on the [chapter](../chapters/02_roofline.ipynb). Each check looks at your own function and says NOT STARTED,
-# WRONG and why, or RIGHT. Nothing here is timed, so a slow machine costs no points.
 
 # %% [markdown] tags=["badges"]
 # <div class="badges">
@@ -22,6 +19,10 @@
 # CPU is enough · read 30 min · run 1 min · practise 60 min · here: [chapter](../chapters/02_roofline.ipynb), [exercises](../exercises/02_roofline.ipynb)
 #
 # </div>
+
+# %% [markdown]
+# Six exercises on the [chapter](../chapters/02_roofline.ipynb). Each check looks at your own function and says NOT STARTED,
+# WRONG and why, or RIGHT. Nothing here is timed, so a slow machine costs no points.
 
 # %% tags=["setup", "hide-input", "nbval-ignore-output"]
 import importlib

@@ -199,7 +199,7 @@ grader.check("slot-cache", SlotCache)
 #
 # **Debug** · difficulty 3 of 5 · importance 5 of 5 · 15 minutes · 3 points
 #
-# *It will have shown:* The triangle stands at the bottom right, and query heads 0 to 2 share KV head 0.
+# *It will have shown:* Two faults that the usual tests cannot see, and the shapes that bring them out.
 #
 # This function passes a test with a whole prompt and one with single tokens. A model that uses it writes fluent text.
 # Then somebody switched on chunked prefill, and somebody else loaded a model with grouped heads. There are **two** faults
@@ -347,7 +347,7 @@ grader.check("slots-and-positions", MendedCache)
 #
 # **Literature** · difficulty 2 of 5 · importance 4 of 5 · 12 minutes · 2 points
 #
-# *It will have shown:* The saving depends on the prompt, and it grows with it.
+# *It will have shown:* A ratio in print holds for the case that it was counted for.
 #
 # Published introductions say the following. **Two** of the four statements do not hold as they stand. Which? And by what
 # factor does a cache cut the computed rows for an answer of 200 tokens behind a prompt of 1,000? Count as the chapter's

@@ -199,7 +199,7 @@ exercises.add(
     importance=4,
     minutes=8,
     points=2,
-    shows="Prompt length over the ridge: the size of the model cancels, so it holds for 7B and for 700B.",
+    shows="One number of the chip turns tokens of prompt into tokens of answer, for 7B and for 700B.",
     check=Number(
         prompt_in_answers,
         unit="tokens of answer",
@@ -275,7 +275,7 @@ def mended_generate(
     importance=4,
     minutes=15,
     points=3,
-    shows="Three faults that were printed or shipped: a pass too many, id 0 taken for nothing, no end at n = 0.",
+    shows="Three faults that were printed or shipped, and that no test of ordinary lengths and ids meets.",
     forbidden=("lumen.generate",),
     steps=5_000,
 )
@@ -348,7 +348,7 @@ exercises.add(
     importance=5,
     minutes=15,
     points=3,
-    shows="For a chatbot bandwidth buys speed and batch; FLOP/s shorten a TTFT that was short already.",
+    shows="Which of a chip's two rates a chatbot's bill follows, and why the other one hardly matters.",
     check=Decision(
         choices={"twice": ["flops", "bandwidth"], "batch": range(1, 513)},
         constraints=[

@@ -332,7 +332,7 @@ exercises.add(
     importance=5,
     minutes=15,
     points=3,
-    shows="The triangle stands at the bottom right, and query heads 0 to 2 share KV head 0.",
+    shows="Two faults that the usual tests cannot see, and the shapes that bring them out.",
     forbidden=("lumen.attention.core.attention", "lumen.attention.core.attend_with"),
     check=Cases(
         reference=_by_position,
@@ -431,7 +431,7 @@ exercises.add(
     importance=4,
     minutes=12,
     points=2,
-    shows="The saving depends on the prompt, and it grows with it.",
+    shows="A ratio in print holds for the case that it was counted for.",
     check=Statements(
         false="bd",
         why={
