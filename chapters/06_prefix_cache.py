@@ -333,7 +333,7 @@ if evidence:
     markdown(
         f"Cold TTFT grows with the shared prompt, warm TTFT {'hardly' if rows[-1]['warm']['median'] < 2 * rows[0]['warm']['median'] else 'too'}: "
         f"{1e3 * rows[0]['warm']['median']:.0f} ms behind {rows[0]['shared']} tokens, {1e3 * rows[-1]['warm']['median']:.0f} ms "
-        f"behind {rows[-1]['shared']:,}. The warm predictions are off by {min(far):+.0%} to {max(far):+.0%}. "
+        f"behind {rows[-1]['shared']:,}. Against their predictions the warm ones took {min(far):+.0%} to {max(far):+.0%}. "
         f"(Measured on {record['cpu']}, {record['date']}.)"
     )
 else:

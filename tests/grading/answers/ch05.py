@@ -188,6 +188,13 @@ class CopiesInFork(Tables):
         return child
 
 
+class ForksOneList(Tables):
+    def fork(self, row):
+        child = super().fork(row)
+        self.tables[child] = self.tables[row]
+        return child
+
+
 class TakesBeforeItCounts(Tables):
     def take(self, count):
         blocks = []
@@ -373,6 +380,7 @@ ANSWERS = {
             (FreesShared, "not earlier and not never"),
             (OneBlockAhead, "only when a position in it is written"),
             (CopiesInFork, "A fork copies a list of numbers"),
+            (ForksOneList, "Copy the list of numbers"),
             (TakesBeforeItCounts, "before you take the first"),
             (NeverFull, "There is no free block left"),
         ],
@@ -404,6 +412,7 @@ ANSWERS = {
             (lambda: ("a", 31.25), "two ways of saying it agree"),
             (lambda: ("b", 31.25), "nothing is left over at the end"),
             (lambda: ("d", 31.25), "no such hole"),
+            (lambda: ("c", 3.9), "longer requests"),
             (lambda: ("c", 45.45), "empty positions per token"),
             (lambda: ("c", 23.4), "half of them fit into one"),
             (lambda: ("c", 35.2), "mean of the sequences' shares"),
