@@ -16,6 +16,7 @@ _HOME = {
     "RadixTree": "radix",
     "Threshold": "threshold",
     "QueueLoad": "queue_load",
+    "Knee": "knee",
     "Timelines": "timelines",
     "prompt_order_lab": "prompt_order",
     "Quiz": "quiz",
@@ -35,11 +36,14 @@ _HOME = {
     "samples_lab": "samples",
     "semantic_lab": "semantic",
     "stall_lab": "stall",
+    "load_lab": "load",
 }
 _MODULES = {
     "cache_size",
+    "knee",
     "kv_stepper",
     "live",
+    "load",
     "matmul",
     "overlay",
     "prompt_order",

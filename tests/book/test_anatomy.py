@@ -17,7 +17,7 @@ jupytext = pytest.importorskip("jupytext")
 ROOT = Path(__file__).parents[2]
 CHAPTERS = sorted((ROOT / "chapters").glob("*.py"))
 EXPLORERS = ("Roofline(", "KVStepper(", "CacheSize(", "PagedStepper(", "RadixTree(", "Threshold(",
-             "QueueLoad(", "Timelines(")  # fmt: skip
+             "QueueLoad(", "Knee(", "Timelines(")  # fmt: skip
 LABS = re.compile(r"\b\w+_lab\(")
 HEADINGS = ("Where it loses", "How this could fool you", "Play", "In production", "Recap", "Quiz", "Exercises",
             "Further reading", "Provenance")  # fmt: skip

@@ -9,6 +9,7 @@ from lumen.cache.semantic.evaluate import Scored
 from lumen.cache.semantic.pairs import Pair
 from lumen.explore import (
     CacheSize,
+    Knee,
     KVStepper,
     PagedStepper,
     QueueLoad,
@@ -18,6 +19,7 @@ from lumen.explore import (
     Threshold,
     paged,
 )
+from lumen.explore.knee import ENOUGH, play_queue
 from lumen.explore.roofline import chip_numbers, model_numbers
 from lumen.hardware import CHIPS
 from lumen.models.config import CONFIGS
@@ -110,6 +112,19 @@ def test_queue_explorer_plays_what_python_plays(wide, modules):
         for who, wanted in case["expected"].pop("stats").items():
             same(got["stats"][who], wanted)
         same(got, case["expected"])
+
+
+def test_knee_judges_what_python_judges(wide, modules):
+    cases = golden("knee")
+    runs = [c for c in cases if "run" in c]
+    found = run(wide, modules, "knee.js", "judge", [[c["run"], c["ttft"], c["tpot"]] for c in runs])
+    for got, case in zip(found, runs, strict=True):
+        assert got.keys() == case["expected"].keys()
+        for key, value in case["expected"].items():
+            assert got[key] == (value if value is None else pytest.approx(value, rel=1e-9)), key
+    sets = [c for c in cases if "runs" in c]
+    arguments = [[c["runs"], c["ttft"], c["tpot"], ENOUGH] for c in sets]
+    assert run(wide, modules, "knee.js", "carried", arguments) == [c["carried"] for c in sets]
 
 
 @pytest.mark.parametrize(
@@ -364,9 +379,42 @@ def test_threshold_moves_with_the_keyboard(show):
     assert "2 right and 1 wrong" in w.locator("svg[role=img]").get_attribute("aria-label")
 
 
+def loaded(name, slow):
+    """An engine whose steps take `slow` seconds and as much again for each prompt, under three loads."""
+    runs = [
+        {
+            "rate": rate,
+            **play_queue([i / rate for i in range(12)], lambda new, old: slow * (1 + new), answer=4),
+        }
+        for rate in (1.0, 4.0, 16.0)
+    ]
+    return {"name": name, "note": f"{name} steps", "runs": runs}
+
+
+def test_knee_moves_with_the_keyboard(show):
+    engines = [loaded("fast", 0.02), loaded("slow", 0.2)]
+    w = show(Knee(engines, ttft=0.5, tpot=0.3))
+    assert "fast carries 16 requests/s; slow carries 1 requests/s" in w.locator(".verdict").inner_text()
+    limit = w.get_by_label("Limit on TTFT")
+    limit.focus()
+    limit.press("Home")
+    assert limit.get_attribute("aria-valuetext") == "50 ms"
+    assert "slow carries none of these loads" in w.locator(".verdict").inner_text()
+    w.get_by_role("radio", name="slow").check(force=True)
+    load = w.get_by_label("at an offered load of")
+    load.focus()
+    load.press("End")
+    assert load.get_attribute("aria-valuetext") == "16 requests/s" and "slow steps" in w.inner_text()
+    w.get_by_role("radio", name="goodput").check(force=True)
+    assert "goodput against offered load" in w.locator("svg[role=img]").get_attribute("aria-label")
+
+
 def test_queue_explorer_moves_with_the_keyboard(show):
     w = show(QueueLoad(load=0.75, freeze=2.0))
-    assert "counts 1 slow request. Counted from when they were due, there are 57." in w.locator(".verdict").inner_text()
+    assert (
+        "counts 1 slow request. Counted from when they were due, there are 57."
+        in w.locator(".verdict").inner_text()
+    )
     freeze = w.get_by_label("Length of the freeze")
     freeze.focus()
     freeze.press("Home")

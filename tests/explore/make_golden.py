@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from lumen.explore import cache_size, kv_stepper, paged, queue_load, radix, roofline, threshold
+from lumen.explore import cache_size, knee, kv_stepper, paged, queue_load, radix, roofline, threshold
 from lumen.hardware import CHIPS
 from lumen.models.config import CONFIGS
 
@@ -133,6 +133,22 @@ def queue_cases() -> list[dict[str, Any]]:
     return cases
 
 
+def knee_cases() -> list[dict[str, Any]]:
+    by_hand = [[0.0, 0.1, 0.02, 5], [0.5, 0.3, 0.05, 9], [0.9, 2.0, None, 1]]
+    one = {"samples": by_hand, "duration": 4.0, "failed": 1}
+    played = [
+        {"rate": rate, **knee.play_queue([i / rate for i in range(8)], lambda new, old: 0.05 + 0.1 * new, answer=4)}
+        for rate in (0.5, 2.0, 4.0, 8.0, 16.0)
+    ]  # fmt: skip
+    asked = [(one, 0.3, 0.05), (one, 0.2, 1.0), (one, 20.0, 0.01), *((run, 0.3, 0.1) for run in played)]
+    asked.append(({"samples": [], "duration": 1.0, "failed": 2}, 1.0, 1.0))
+    cases = [{"run": r, "ttft": t, "tpot": p, "expected": knee.judge(r, t, p)} for r, t, p in asked]
+    for ttft, tpot in ((0.2, 0.1), (0.5, 0.3), (20.0, 1.0), (0.05, 0.01)):
+        found = knee.carried(played, ttft, tpot)
+        cases.append({"runs": played, "ttft": ttft, "tpot": tpot, "carried": found})
+    return cases
+
+
 FILES = {
     "roofline": roofline_cases,
     "cache_size": cache_cases,
@@ -141,6 +157,7 @@ FILES = {
     "radix": radix_cases,
     "threshold": threshold_cases,
     "queue_load": queue_cases,
+    "knee": knee_cases,
 }
 
 if __name__ == "__main__":

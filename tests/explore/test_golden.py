@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lumen.explore import cache_size, kv_stepper, paged, queue_load, radix, roofline, threshold
+from lumen.explore import cache_size, knee, kv_stepper, paged, queue_load, radix, roofline, threshold
 from lumen.hardware import CHIPS
 from lumen.models.config import CONFIGS
 
@@ -125,6 +125,40 @@ def test_queue_golden_holds_runs_worked_by_hand():
     assert busy["due"][11] == pytest.approx(1.1 - (0.1 / 0.75 - 0.1))
     assert (busy["stats"]["sent"]["slow"], busy["stats"]["due"]["slow"]) == (1, 10)
     assert sum(queue_load.unit_gaps()) == pytest.approx(300, abs=0.1)
+
+
+@pytest.mark.parametrize("case", cases("knee"), ids=lambda c: f"{c['ttft']}-{c['tpot']}")
+def test_knee(case):
+    if "run" in case:
+        found = json.loads(json.dumps(knee.judge(case["run"], case["ttft"], case["tpot"])))
+        assert found.keys() == case["expected"].keys()
+        for key, value in case["expected"].items():
+            assert found[key] == (value if value is None else pytest.approx(value, rel=1e-12)), key
+    else:
+        assert knee.carried(case["runs"], case["ttft"], case["tpot"]) == case["carried"]
+
+
+def test_knee_golden_holds_sums_worked_by_hand():
+    """Four requests, one failed, one of a single token: 4 s, 15 tokens; under 0.3 s and 50 ms two are good."""
+    first, second, third = (c["expected"] for c in cases("knee")[:3])
+    assert (first["throughput"], first["tokens"], first["goodput"], first["good"]) == (0.75, 3.75, 0.5, 0.5)
+    assert first["ttft"][0] == 0.3 and first["tpot"][0] == pytest.approx(0.035)
+    assert second["good"] == 0.25 and third["good"] == 0.25  # the single token meets any limit on TPOT
+    empty = next(c["expected"] for c in cases("knee") if "run" in c and not c["run"]["samples"])
+    assert empty["ttft"] is None and empty["good"] == 0 and empty["sent"] == 2
+    loads = [c["carried"] for c in cases("knee") if "runs" in c]
+    assert None in loads and 16.0 in loads and len(set(loads)) > 2
+
+
+def test_the_played_queue_serves_as_an_engine_does():
+    """Steps of 50 ms and 100 ms more a prompt, three requests at once, slots for two, answers of three tokens."""
+    run = knee.play_queue([0.0, 0.0, 0.0], lambda new, old: 0.05 + 0.1 * new, answer=3, slots=2)
+    first = [sample[1] for sample in run["samples"]]
+    assert first == pytest.approx([0.25, 0.25, 0.35 + 0.15])
+    assert [sample[2] for sample in run["samples"]] == pytest.approx([0.05] * 3)
+    assert run["duration"] == pytest.approx(0.6)
+    late = knee.play_queue([0.0, 9.0], lambda new, old: 0.1, answer=1)["samples"]
+    assert [(s[1], s[2]) for s in late] == [(pytest.approx(0.1), None)] * 2  # it sleeps in between
 
 
 def test_queue_explorer_takes_only_what_its_controls_can_show():

@@ -8,7 +8,18 @@ import pytest
 
 from lumen.cache.semantic.evaluate import Scored
 from lumen.cache.semantic.pairs import Pair
-from lumen.explore import CacheSize, KVStepper, PagedStepper, QueueLoad, Quiz, RadixTree, Roofline, Threshold
+from lumen.explore import (
+    CacheSize,
+    Knee,
+    KVStepper,
+    PagedStepper,
+    QueueLoad,
+    Quiz,
+    RadixTree,
+    Roofline,
+    Threshold,
+)
+from lumen.explore.knee import play_queue
 from lumen.explore.widget import inline_module
 
 CHOICE = {
@@ -28,8 +39,24 @@ PAIRS = [
     Scored(Pair("paraphrase", "a", "b", "report"), 0.8712, ""),
     Scored(Pair("opposite", "c", "d", "report"), 0.9, "negation"),
 ]
+
+
+def loaded(name, slow):
+    """An engine whose steps take `slow` seconds and as much again for each prompt, under three loads."""
+    runs = [
+        {
+            "rate": rate,
+            **play_queue([i / rate for i in range(12)], lambda new, old: slow * (1 + new), answer=4),
+        }
+        for rate in (1.0, 4.0, 16.0)
+    ]
+    return {"name": name, "note": "predicted", "runs": runs}
+
+
+LOADED = [loaded("fast", 0.02), loaded("slow", 0.1)]
 MAKERS = [
     Roofline, KVStepper, CacheSize, PagedStepper, RadixTree, lambda: Threshold(PAIRS), QueueLoad,
+    lambda: Knee(LOADED),
     lambda: Quiz([CHOICE, NUMERIC], id="t"),
 ]  # fmt: skip
 
@@ -55,6 +82,7 @@ def test_html_is_reproducible_and_asks_nobody(make):
         "radix_tree.js",
         "threshold.js",
         "queue_load.js",
+        "knee.js",
     ],
 )
 def test_inlined_module_has_one_default(name):
@@ -142,3 +170,15 @@ def test_threshold_takes_only_what_its_slider_can_show():
     for value in (-0.1, 1.01):
         with pytest.raises(ValueError, match="from 0 to 1"):
             Threshold(PAIRS, threshold=value)
+
+
+def test_knee_takes_only_what_its_controls_can_show():
+    state = Knee(LOADED, ttft=0.5, tpot=0.05).state
+    assert [engine["name"] for engine in state["engines"]] == ["fast", "slow"]
+    assert state["engines"][0]["runs"][0]["samples"][0] == [0.0, 0.04, 0.02, 4]
+    for wrong in ({"ttft": 0.7}, {"tpot": 0.0}):
+        with pytest.raises(ValueError, match="sliders go through"):
+            Knee(LOADED, **wrong)
+    for engines in ([], [{"name": "none", "runs": []}], LOADED * 3):
+        with pytest.raises(ValueError, match="one to four engines"):
+            Knee(engines)
