@@ -4,6 +4,8 @@ lumen info                          versions, device, models, what was measured 
 lumen roofline                      measure this machine and predict SmolLM2 on it
 lumen generate "Once upon a time"   complete a text
 lumen chat                          talk to the model; an empty line or Ctrl-D ends it
+lumen serve                         answer HTTP requests as OpenAI's API does
+lumen load                          measure a server under load
 """
 
 from __future__ import annotations
@@ -176,6 +178,9 @@ def roofline_command(options: argparse.Namespace) -> None:
 
 def parser() -> argparse.ArgumentParser:
     """The command line's grammar."""
+    from .serve import commands as serve
+    from .serve.load import command as load
+
     top = argparse.ArgumentParser(
         prog="lumen", description="Run the course's models and measure this machine."
     )
@@ -210,6 +215,8 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument(
             "--stop", action="append", default=[], help="end before this text; may be repeated"
         )
+    serve.add_parser(commands)
+    load.add_parser(commands)
     return top
 
 
