@@ -66,7 +66,7 @@ function render({ state, el }) {
   const oninput = () => draw(), names = state.engines.map((engine, e) => [String(e), engine.name]);
   const ttft = slider({ label: "Limit on TTFT", values: state.ttfts, value: state.ttft, format: (v) => si(v, "s"), oninput });
   const tpot = slider({ label: "Limit on TPOT", values: state.tpots, value: state.tpot, format: (v) => si(v, "s"), oninput });
-  const kind = toggle({ label: "Picture", options: [["ttft", "first token"], ["tpot", "per token"], ["goodput", "goodput"]], value: "ttft", oninput });
+  const kind = toggle({ label: "Picture", options: [["ttft", "TTFT"], ["tpot", "TPOT"], ["goodput", "goodput"]], value: "ttft", oninput });
   const who = toggle({ label: "Look closer at", options: names, value: "0", oninput: () => { fill(); draw(); } });
   const place = h("div", {}), stage = h("div", {}), table = stats(4), verdict = h("p", { class: "verdict" }), note = h("p", { class: "lead" }), voice = announcer();
   const legend = h("p", { class: "legend" }, state.engines.map((engine, e) => h("span", {}, s("svg", { viewBox: "0 0 26 12", "aria-hidden": "true" },
@@ -87,7 +87,7 @@ function render({ state, el }) {
       ["throughput", significant(now.throughput) + " /s"], ["tokens/s", significant(now.tokens)], ["TTFT p50", two(now.ttft, 0)], ["TTFT p99", two(now.ttft, 1)],
       ["TPOT p50", two(now.tpot, 0)], ["TPOT p99", two(now.tpot, 1)]]);
     const carries = state.engines.map((one) => [one.name, carried(one.runs, ttft.value, tpot.value, state.enough)]);
-    const text = `With ${share(state.enough)} of the requests good: ` + carries.map(([name, rate]) => `${name} carries ${rate === null ? "none of these loads" : rate + " requests/s"}`).join("; ") + ".";
+    const text = `With ${share(state.enough)} of the requests good: ` + carries.map(([name, rate]) => `${name} carries ${rate === null ? "none of these loads" : rate + " a second"}`).join("; ") + ".";
     verdict.textContent = text;
     note.textContent = engine.note;
     voice.say(`${engine.name} at ${load.value} requests per second: ${share(now.good)} good. ${text}`);
