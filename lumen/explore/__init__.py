@@ -36,9 +36,11 @@ _HOME = {
     "samples_lab": "samples",
     "semantic_lab": "semantic",
     "stall_lab": "stall",
+    "budget_lab": "budget",
     "load_lab": "load",
 }
 _MODULES = {
+    "budget",
     "cache_size",
     "knee",
     "kv_stepper",
