@@ -42,15 +42,16 @@ class Seen:
     """What the server saw: bodies, headers, paths, connections."""
 
     bodies: list[dict] = field(default_factory=list)
+    metrics: list[str] = field(default_factory=list)  # what /metrics answers, one after the other
     heads: list[str] = field(default_factory=list)
     connections: int = 0
     url: str = ""
 
 
 @asynccontextmanager
-async def serving(*scripts: Script, status: int = 200) -> AsyncIterator[Seen]:
+async def serving(*scripts: Script, status: int = 200, metrics: Sequence[str] = ()) -> AsyncIterator[Seen]:
     """Answer request i with script i (the last one again and again). GET /v1/models lists the model `scripted`."""
-    seen = Seen()
+    seen = Seen(metrics=list(metrics))
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         seen.connections += 1
@@ -58,6 +59,10 @@ async def serving(*scripts: Script, status: int = 200) -> AsyncIterator[Seen]:
             while head := (await reader.readuntil(b"\r\n\r\n")).decode():
                 if head.startswith("GET /v1/models"):
                     body = json.dumps({"data": [{"id": "scripted"}]}).encode()
+                    writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+                    continue
+                if head.startswith("GET"):
+                    body = (seen.metrics.pop(0) if seen.metrics else "").encode()
                     writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
                     continue
                 length = next(

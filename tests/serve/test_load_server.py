@@ -132,12 +132,12 @@ def lumen_load(monkeypatch, tmp_path, capsys):
     book = tmp_path / "book.txt"
     book.write_text("to be or not to be that is the question " * 50)
 
-    def go(*arguments, scripts=(ANSWER,), status=200):
+    def go(*arguments, scripts=(ANSWER,), status=200, metrics=()):
         seen = Seen()
 
         async def both():
             nonlocal seen
-            async with serving(*scripts, status=status) as seen:
+            async with serving(*scripts, status=status, metrics=metrics) as seen:
                 fixed = [
                     "load",
                     "--base-url",
@@ -252,6 +252,39 @@ def test_without_save_detailed_the_file_is_small(lumen_load, tmp_path):
     lumen_load("--num-prompts", "2", "--max-concurrency", "2", "--save-result", "--result-filename", "s.json")
     kept = json.loads((tmp_path / "s.json").read_text())
     assert "ttfts" not in kept and kept["request_rate"] == "inf" and kept["max_concurrency"] == 2
+
+
+def test_speculation_is_read_off_the_metrics(lumen_load, tmp_path):
+    def exposed(drafts, drafted, accepted, first, second):
+        return (
+            "# HELP vllm:spec_decode_num_drafts_total drafts\n"
+            f'vllm:spec_decode_num_drafts_total{{engine="0",model_name="m"}} {drafts}\n'
+            f'vllm:spec_decode_num_drafts_created{{engine="0"}} 1.7e9\n'
+            f'vllm:spec_decode_num_draft_tokens_total{{engine="0"}} {drafted}\n'
+            f'vllm:spec_decode_num_accepted_tokens_total{{engine="0"}} {accepted}\n'
+            f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="0",position="0"}} {first}\n'
+            f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="0",position="1"}} {second}\n'
+        )
+
+    metrics = exposed(10.0, 20.0, 5.0, 4, 1), exposed(30.0, 60.0, 25.0, 18, 7)
+    _, out, _, _ = lumen_load(
+        "--num-prompts", "1", "--save-result", "--result-filename", "d.json", metrics=metrics
+    )
+    lines = out.splitlines()
+    assert "---------------Speculative Decoding---------------" in lines
+    for name, value in (
+        ("Acceptance rate (%):", "50.00"),
+        ("Acceptance length:", "2.00"),
+        ("Drafts:", "20"),
+        ("  Position 0:", "70.00"),
+        ("  Position 1:", "30.00"),
+    ):
+        assert f"{name:<40} {value}" in lines
+    kept = json.loads((tmp_path / "d.json").read_text())
+    assert kept["spec_decode_per_position_acceptance_rates"] == [0.7, 0.3]
+    assert kept["spec_decode_accepted_tokens"] == 20
+    _, out, _, _ = lumen_load("--num-prompts", "1", metrics=("", ""))
+    assert "Speculative" not in out
 
 
 def test_failures_are_counted_and_told(lumen_load):

@@ -21,7 +21,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from lumen.serve.load import prompts, report
+from lumen.serve.load import prompts, report, spec
 from lumen.serve.load.client import Prompt, Target, first_model
 from lumen.serve.load.options import parse_extra_body, parse_goodput, parse_numbers, parse_pairs
 from lumen.serve.load.record import Record
@@ -110,8 +110,8 @@ def load_command(options: argparse.Namespace) -> None:
     tokenizer = load_tokenizer(options.tokenizer)
     target.count_tokens = lambda text: len(tokenizer.encode(text))
     asked = _prompts(options, lens, texts, tokenizer)
-    records, seconds = asyncio.run(_measure(target, asked, schedule, options))
-    summary = summarize(records, duration=seconds, goodput=slo or None, percentiles=percentiles)
+    records, seconds, drafted = asyncio.run(_measure(target, asked, schedule, options))
+    summary = summarize(records, duration=seconds, goodput=slo or None, percentiles=percentiles) | drafted
     for record in [r for r in records if not r.ok][:MAX_ERRORS_SHOWN]:
         print(f"failed: {record.error}", file=sys.stderr)
     shown = {"request_rate": options.request_rate, "max_concurrency": options.max_concurrency}
@@ -131,14 +131,15 @@ def load_command(options: argparse.Namespace) -> None:
 
 async def _measure(
     target: Target, asked: Sequence[Prompt], schedule: list[float] | None, options: argparse.Namespace
-) -> tuple[list[Record], float]:
+) -> tuple[list[Record], float, dict[str, Any]]:
+    """Records, the run's seconds, and what the server says of its speculative decoding in between."""
     from tqdm import tqdm
 
-    if not target.model:
-        async with target.session() as session:
-            target.model = await first_model(session, target)
+    async with target.session() as session:
+        target.model = target.model or await first_model(session, target)
+        before = await spec.fetch(session, target.base_url)
     with tqdm(total=len(asked), unit="req", file=sys.stderr, leave=False, disable=None) as bar:
-        return await run(
+        records, seconds = await run(
             target,
             asked,
             schedule,
@@ -146,6 +147,9 @@ async def _measure(
             warmups=options.num_warmups,
             on_done=lambda record: bar.update(),
         )
+    async with target.session() as session:
+        after = await spec.fetch(session, target.base_url)
+    return records, seconds, spec.difference(before, after)
 
 
 def _plan(

@@ -81,8 +81,24 @@ def render(
         lines.append(f"{heading:-^{WIDTH}}")
         for word in _words(summary, metric):
             lines.append(_line(f"{word.capitalize()} {short} (ms):", summary[f"{word}_{metric}_ms"]))
+    if "spec_decode_num_drafts" in summary:
+        lines += _speculation(summary)
     lines.append("=" * WIDTH)
     return "\n".join(lines)
+
+
+def _speculation(summary: Mapping[str, Any]) -> list[str]:
+    lines = [f"{'Speculative Decoding':-^{WIDTH}}"]
+    lines.append(_line("Acceptance rate (%):", summary["spec_decode_acceptance_rate"]))
+    lines.append(_line("Acceptance length:", summary["spec_decode_acceptance_length"]))
+    lines.append(_line("Drafts:", summary["spec_decode_num_drafts"]))
+    lines.append(_line("Draft tokens:", summary["spec_decode_draft_tokens"]))
+    lines.append(_line("Accepted tokens:", summary["spec_decode_accepted_tokens"]))
+    rates = summary["spec_decode_per_position_acceptance_rates"]
+    if rates:
+        lines.append("Per-position acceptance (%):")
+        lines += [_line(f"  Position {i}:", 100 * rate) for i, rate in enumerate(rates)]
+    return lines
 
 
 def _words(summary: Mapping[str, Any], metric: str) -> list[str]:
