@@ -182,3 +182,38 @@ def test_misuse_of_distribution_gets_a_sentence():
         distribution(torch.zeros(3, 5), [SamplingParams()] * 2)
     with pytest.raises(ValueError, match="token 5"):
         distribution(torch.zeros(1, 5), SamplingParams(logit_bias={5: 1.0}))
+
+
+def by_sorting(logits, k, p):
+    """Top-k, then top-p, by sorting the whole vocabulary: what the quick filters must equal."""
+    order = logits.argsort(descending=True, stable=True)
+    keep = order[:k] if k else order
+    masked = torch.full_like(logits, float("-inf"))
+    masked[keep] = logits[keep]
+    order = masked.argsort(descending=True, stable=True)
+    probs = masked.softmax(-1)[order]
+    inside = probs.cumsum(-1) - probs < p - 1e-6
+    inside[0] = True
+    return set(order[inside].tolist()) & set(keep.tolist())
+
+
+@pytest.mark.parametrize("spread", [0.01, 1.0, 8.0])
+@pytest.mark.parametrize("step", [0.0, 0.5])
+def test_filters_equal_sorting_the_whole_vocabulary(spread, step):
+    """Flat and peaked rows, rows full of equal logits (`step`), sets larger than what is sorted first."""
+    generator = torch.Generator().manual_seed(0)
+    for vocab in (5, 300, 2000):
+        logits = torch.randn(12, vocab, generator=generator) * spread
+        logits = (logits / step).round() * step if step else logits
+        ks = [0, 1, 3, vocab, vocab + 9, 40] * 2
+        ps = [0.3, 0.9, 1.0, 0.999, 0.05, 0.6, 0.95, 0.5, 0.7, 1.0, 0.2, 0.85]
+        params = [SamplingParams(top_k=k, top_p=p) for k, p in zip(ks, ps, strict=True)]
+        probs = distribution(logits, params)
+        for row, k, p in zip(range(12), ks, ps, strict=True):
+            # the distribution subtracts the largest logit first, so the reference does too
+            want = (
+                by_sorting(logits[row] - logits[row].max(), k, p)
+                if p < 1
+                else by_sorting(logits[row], k, 9.0)
+            )
+            assert set(probs[row].nonzero().flatten().tolist()) == want, (row, k, p)

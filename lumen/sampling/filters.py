@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 NEVER = float("-inf")
+_NUCLEUS = 256
 _SLACK = 1e-6  # probabilities are fp32: mass within 1e-6 of the threshold counts as having reached it
 
 
@@ -41,10 +42,25 @@ def temperature(logits: Tensor, value: Tensor) -> Tensor:
 
 def top_k(logits: Tensor, k: Tensor) -> Tensor:
     """Keep exactly the k largest logits; among equals the lower id wins. Off at 0. Fan et al. 2018, section 5.4."""
-    order = logits.argsort(dim=-1, descending=True, stable=True)
-    ranks = torch.arange(logits.shape[-1], device=logits.device).expand_as(order)
-    rank = torch.empty_like(order).scatter_(-1, order, ranks)
-    return logits.masked_fill((rank >= k) & (k > 0), NEVER)
+    most = min(int(k.max()), logits.shape[-1])
+    if most < 1:
+        return logits
+    count = k.long().clamp(max=most)
+    kept = _largest(logits, logits.topk(most, -1).values, count.clamp(min=1))
+    return torch.where(count > 0, kept, logits)
+
+
+def _largest(logits: Tensor, ordered: Tensor, count: Tensor) -> Tensor:
+    """Keep the `count` (B, 1) largest logits; `ordered` holds at least as many of each row's logits, largest first."""
+    last = ordered.gather(-1, count - 1)
+    drop = logits < last
+    if bool(
+        (drop.sum(-1, keepdim=True) + count < logits.shape[-1]).any()
+    ):  # several equal the last one that is kept
+        equal = logits == last
+        room = count - (logits > last).sum(-1, keepdim=True)
+        drop |= equal & (equal.cumsum(-1) > room)
+    return logits.masked_fill(drop, NEVER)
 
 
 def _smallest_set(logits: Tensor, order: Tensor, mass: Tensor) -> Tensor:
@@ -57,9 +73,19 @@ def _smallest_set(logits: Tensor, order: Tensor, mass: Tensor) -> Tensor:
 
 
 def top_p(logits: Tensor, p: Tensor) -> Tensor:
-    """Keep the smallest set of likeliest tokens whose mass reaches p. Off at 1. Holtzman et al. 2020, section 3.1."""
-    kept = _smallest_set(logits, logits.argsort(dim=-1, descending=True, stable=True), p)
-    return torch.where(p < 1, kept, logits)
+    """Keep the smallest set of likeliest tokens whose mass reaches p. Off at 1. Holtzman et al. 2020, section 3.1.
+
+    The set is small as a rule, so only the `_NUCLEUS` likeliest are sorted, and all only where that is not enough.
+    """
+    total = logits.logsumexp(-1, keepdim=True)
+    for size in (_NUCLEUS, logits.shape[-1]):
+        ordered = logits.topk(min(size, logits.shape[-1]), -1).values
+        probs = (ordered - total).exp()
+        inside = probs.cumsum(-1) - probs < p - _SLACK
+        count = inside.sum(-1, keepdim=True).clamp(min=1)
+        if bool(((count < ordered.shape[-1]) | (p >= 1)).all()):
+            break
+    return torch.where(p < 1, _largest(logits, ordered, count), logits)
 
 
 def min_p(logits: Tensor, p: Tensor) -> Tensor:
