@@ -86,6 +86,9 @@ def test_cached_tokens_are_told_and_a_salt_keeps_tenants_apart():
     found = ask_all(tiny_engine(), body, body, one, one, two)
     cached = [answer["usage"]["prompt_tokens_details"]["cached_tokens"] for answer in found]
     assert cached == [0, 32, 0, 32, 0]
+    found = ask_all(tiny_engine(max_seqs=1), body | {"n": 2}, body | {"n": 2, "prompt": [body["prompt"]] * 2})
+    cached = [answer["usage"]["prompt_tokens_details"]["cached_tokens"] for answer in found]
+    assert cached == [0, 64]  # the second choice finds what the first computed, which is no hit of the prompt
 
 
 def test_bias_and_minimum_reach_the_draw():

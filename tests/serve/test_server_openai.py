@@ -235,9 +235,10 @@ def test_400_and_the_field_s_name(api):
 @pytest.mark.parametrize("stream", [False, True])
 def test_400_when_the_engine_refuses(api, engine, stream):
     """Before the first byte of a stream, so that it is a status and not an event; and all prompts or none."""
+    before = engine.counters.generation_tokens
     with pytest.raises(openai.BadRequestError, match="token 255"):
         api.completions.create(model="tiny", prompt=[[5], [255], [6]], stream=stream)
-    assert not engine.has_work
+    assert not engine.has_work and engine.counters.generation_tokens == before
 
 
 def test_404_model_and_path(api, server):
