@@ -60,6 +60,21 @@ def test_an_answer_is_what_generate_says(params):
     assert found["usage"]["completion_tokens"] == len(done.tokens)
 
 
+@pytest.mark.parametrize("policy", ["static", "dynamic"])
+def test_other_policies_give_the_same_answers(policy):
+    """Dynamic batching waits for a fuller batch: the engine has work and does none, and its thread must not spin."""
+    engine = tiny_engine(policy=policy, max_seqs=3, max_wait=0.2)
+    prompts = ["abc", "de", "f", "ghij"]
+    bodies = [{"prompt": prompt, "max_tokens": 6, "temperature": 0} for prompt in prompts]
+    steps = []
+    engine.step = lambda step=engine.step: steps.append(1) or step()
+    found = ask_all(engine, *bodies, together=True)
+    assert [answer["choices"][0]["text"] for answer in found] == [
+        alone(p, 6, temperature=0).text for p in prompts
+    ]
+    assert len(steps) < engine.counters.steps + 250
+
+
 def test_a_seed_means_the_same_whatever_shares_the_batch():
     body = {"prompt": "abc", "max_tokens": 12, "seed": 5, "temperature": 1.5}
     others = [{"prompt": "xyz" * i, "max_tokens": 12, "temperature": 2} for i in range(1, 9)]
