@@ -40,6 +40,9 @@ class Loaded(NamedTuple):
     tokenizer: TextTokenizer
 
 
+@torch.inference_mode(
+    False
+)  # weights made under inference mode count no writes, and linear layers could not pack them
 def load(name: str | os.PathLike[str], device: Any = None, dtype: torch.dtype | None = None) -> Loaded:
     """Model and tokenizer for `name`, by default on `lumen.device()` in the dtype that suits it.
 
