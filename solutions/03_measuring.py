@@ -58,7 +58,7 @@ grader = grading.for_chapter("03")
 #
 # **Build** · difficulty 3 of 5 · importance 5 of 5 · 20 minutes · 4 points
 #
-# *It will have shown:* Five decisions turn one list of times into different reports; four of them flatter the server.
+# *It will have shown:* Five decisions turn one list of times into different reports, all under the same names.
 #
 # A run has left one dict per request, with times in seconds:
 #
@@ -176,8 +176,7 @@ grader.check("who-notices", who_notices)
 #
 # **Build** · difficulty 3 of 5 · importance 4 of 5 · 20 minutes · 3 points
 #
-# *It will have shown:* Prometheus keeps no latencies, only counts; its p99 is exact to a bucket, and counts of replicas
-# add up.
+# *It will have shown:* Prometheus keeps no latencies, only counts; its p99 is exact to a bucket, and counts of replicas add up.
 #
 # A server's `/metrics` has lines like `…_bucket{le="0.25"} 900`: so many requests took **at most** 0.25 s. Prometheus answers
 # `histogram_quantile(0.99, sum by (le) (…))` from these alone. Do the same:
@@ -325,8 +324,9 @@ def read_stream(reads: list[tuple[float, bytes]]) -> tuple[float, float | None, 
 grader.check("read-stream", read_stream)
 
 # %% [markdown] tags=["solution-only"]
-# The same faults stand in public threads: [vLLM #7242](https://github.com/vllm-project/vllm/issues/7242),
-# [#15106](https://github.com/vllm-project/vllm/issues/15106). `lumen/serve/load/answer.py` is this function with error
+# The same faults stand in public threads: the role taken for a token ([vLLM #3759](https://github.com/vllm-project/vllm/issues/3759),
+# [#15106](https://github.com/vllm-project/vllm/issues/15106)), an event taken for a token
+# ([#27485](https://github.com/vllm-project/vllm/issues/27485)). `lumen/serve/load/answer.py` is this function with error
 # events, hang-ups and tool calls; its tests replay such streams on a clock that is part of the script.
 
 # %% [markdown]
@@ -334,8 +334,7 @@ grader.check("read-stream", read_stream)
 #
 # **Literature** · difficulty 2 of 5 · importance 4 of 5 · 10 minutes · 2 points
 #
-# *It will have shown:* Three of five common sentences on latency are wrong, and each of the three makes a server look
-# better.
+# *It will have shown:* Three of five common sentences on latency are wrong, and each leaves out those who wait longest.
 #
 # All five circulate in introductions and on dashboards, in our words:
 #

@@ -117,7 +117,7 @@ def stall_lab(
     else:
         lab.run(prompt, tokens, length, every)
         said = (
-            f"{tokens} tokens behind “{prompt}”; before every {every}th a prompt of {length} tokens is read"
+            f"{tokens} tokens behind “{prompt}”; before every {every}th token a prompt of {length} is read first"
         )
         show_recorded(sentence, f'<p style="opacity:.75">{html.escape(said)}</p>' + lab.report())
     return lab

@@ -112,7 +112,7 @@ exercises.add(
     importance=5,
     minutes=20,
     points=4,
-    shows="Five decisions turn one list of times into different reports; four of them flatter the server.",
+    shows="Five decisions turn one list of times into different reports, all under the same names.",
     forbidden=("lumen.serve.load.summarize", "lumen.serve.load.samples"),
     check=Cases(
         reference=_report,
@@ -427,7 +427,7 @@ exercises.add(
     importance=4,
     minutes=10,
     points=2,
-    shows="Three of five common sentences on latency are wrong, and each of the three makes a server look better.",
+    shows="Three of five common sentences on latency are wrong, and each leaves out those who wait longest.",
     check=Statements(
         false="bce",
         why={
