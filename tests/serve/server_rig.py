@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 
 import httpx
@@ -145,6 +146,9 @@ def app_of(engine, **settings) -> Starlette:
     return create_app(engine, engine.tokenizer, NAME, Settings(**settings))
 
 
+get, post = partial(httpx.get, timeout=60), partial(httpx.post, timeout=60)  # a busy machine is no failure
+
+
 @dataclass
 class Live:
     """A server on a socket of this machine, in a thread."""
@@ -159,7 +163,7 @@ class Live:
     def service(self):
         return self.app.state.service
 
-    def wait_until(self, true: Callable[[], bool], seconds: float = 10.0) -> None:
+    def wait_until(self, true: Callable[[], bool], seconds: float = 60.0) -> None:
         end = time.monotonic() + seconds
         while not true():
             assert time.monotonic() < end, "this did not come about in time"
@@ -195,7 +199,7 @@ def live(app: Starlette) -> Iterator[Live]:
         yield found
     finally:
         found.signal()
-        found.thread.join(20)
+        found.thread.join(60)
         assert not found.thread.is_alive(), "the server does not end"
 
 

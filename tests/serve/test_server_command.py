@@ -20,15 +20,6 @@ from lumen.serve.engine import Engine
 
 from .server_rig import app_of, check_empty, client_of
 
-MAIN = """
-import argparse, sys
-from lumen.serve.commands import add_parser
-parser = argparse.ArgumentParser()
-add_parser(parser.add_subparsers())
-options = parser.parse_args(sys.argv[1:])
-options.run(options)
-"""
-
 
 def options(*words: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser(exit_on_error=False)
@@ -86,7 +77,7 @@ def test_smollm2_from_the_command_line():
     """The whole way: ready line, key from the environment, real client, cached prefix, SIGTERM in the middle."""
     words = ["serve", "--port", "0", "--memory", "256M", "--grace", "20", "--served-model-name", "smol"]
     process = subprocess.Popen(
-        [sys.executable, "-c", MAIN, *words],
+        [sys.executable, "-m", "lumen.cli", *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import lumen
 from lumen.sampling import SamplingParams
 
-from .server_rig import app_of, check_empty, client_of, ids, live, tiny_engine
+from .server_rig import app_of, check_empty, client_of, get, ids, live, post, tiny_engine
 
 
 def ask_all(engine, *bodies, path="/v1/completions", together=False, **settings):
@@ -157,13 +157,13 @@ def test_metrics_parse_and_add_up():
             {"prompt": "a", "n": 2},
             {"prompt": ["b", "cc"]},
         ):
-            usages.append(httpx.post(url, json=body | extra).json()["usage"])
-        httpx.post(url, json=body | {"prompt": "d", "stream": True})
-        assert httpx.post(url, json=body | {"prompt": "e", "max_tokens": 999}).status_code == 400
+            usages.append(post(url, json=body | extra).json()["usage"])
+        post(url, json=body | {"prompt": "d", "stream": True})
+        assert post(url, json=body | {"prompt": "e", "max_tokens": 999}).status_code == 400
         with pytest.raises(httpx.ReadTimeout):
             httpx.post(url, json=body | {"prompt": "f", "max_tokens": 250}, timeout=0.02)
         server.wait_until(lambda: server.service.worker.num_live == 0 and not engine.has_work)
-        answer = httpx.get(f"{server.url}/metrics")
+        answer = get(f"{server.url}/metrics")
         check_empty(server.app)
     assert answer.headers["content-type"].startswith("text/plain")
     found = {

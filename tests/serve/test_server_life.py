@@ -16,13 +16,13 @@ from lumen.serve.answers import joined
 from lumen.serve.api import shapes
 from lumen.serve.request import Delta
 
-from .server_rig import FakeEngine, app_of, client_of, ids, live, post_bytes
+from .server_rig import FakeEngine, app_of, client_of, get, ids, live, post, post_bytes
 
 ASK = {"model": "tiny", "prompt": "x", "max_tokens": 200}
 
 
 def endless(pace: float = 0.002, **options) -> FakeEngine:
-    return FakeEngine(lambda request: ids("a") * 10_000, before_step=lambda: time.sleep(pace), **options)
+    return FakeEngine(lambda request: ids("a") * 100_000, before_step=lambda: time.sleep(pace), **options)
 
 
 def raw_post(url: str, body: dict, path: str = "/v1/completions") -> socket.socket:
@@ -44,7 +44,7 @@ def idle(server) -> bool:
 def clean(engine, **settings):
     """A server that must be empty at the end: no sequence in the engine, no answer open, no task but its own."""
     with live(app_of(engine, **settings)) as server:
-        httpx.get(f"{server.url}/health")
+        get(f"{server.url}/health")
         before = server.tasks()
         yield server
         server.wait_until(lambda: idle(server))
@@ -56,23 +56,23 @@ def clean(engine, **settings):
     "body", [ASK | {"stream": True}, ASK, ASK | {"n": 3}, ASK | {"prompt": ["x"] * 4, "stream": True}]
 )
 def test_a_client_that_leaves_gives_its_place_back_at_once(body):
-    engine = endless()
+    engine, body = endless(max_len=100_000), body | {"max_tokens": 50_000}
     with clean(engine) as server:
         for linger in (0.0, 0.03):
             connection = raw_post(server.url, body)
             server.wait_until(lambda: engine.has_work)
             time.sleep(linger)
             connection.close()
-            server.wait_until(lambda: not engine.has_work, 1.0)  # 200 tokens would take half a second each
-        assert engine.counters.generation_tokens < 4 * 200
-        text = httpx.get(f"{server.url}/metrics").text
+            server.wait_until(lambda: not engine.has_work)
+        assert engine.counters.generation_tokens < 10_000  # of 100,000 or more that were asked for
+        text = get(f"{server.url}/metrics").text
         count = 2 * max(body.get("n", 1), len(body["prompt"]))
         assert f'lumen:request_success_total{{finished_reason="abort",model_name="tiny"}} {count}.0' in text
 
 
 def test_a_client_that_leaves_while_it_waits():
     gate = threading.Event()
-    engine = FakeEngine(before_step=lambda: gate.wait(10), max_seqs=1)
+    engine = FakeEngine(before_step=lambda: gate.wait(60), max_seqs=1)
     with clean(engine) as server:
         connections = [raw_post(server.url, ASK) for _ in range(5)]
         server.wait_until(lambda: server.service.worker.num_live == 5)
@@ -84,7 +84,7 @@ def test_a_client_that_leaves_while_it_waits():
         connections[0].close()
 
 
-def test_a_half_sent_request_takes_no_place():
+def test_a_half_sent_request_takes_no_place_and_is_no_failure_of_ours(capfd):
     with clean(endless()) as server:
         host, port = server.url.removeprefix("http://").split(":")
         connection = socket.create_connection((host, int(port)))
@@ -92,6 +92,7 @@ def test_a_half_sent_request_takes_no_place():
         time.sleep(0.05)
         assert server.service.worker.num_live == 0
         connection.close()
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_a_slow_reader_stops_nobody_and_is_given_up():
@@ -100,11 +101,11 @@ def test_a_slow_reader_stops_nobody_and_is_given_up():
     with clean(engine, patience=1.0) as server:
         # with log-probabilities the answer has some 10 MB, far more than the buffers of any socket
         slow = raw_post(server.url, ASK | {"stream": True, "max_tokens": 10_000, "logprobs": 5, "n": 3})
-        quick = httpx.post(f"{server.url}/v1/completions", json=ASK, timeout=10)
+        quick = post(f"{server.url}/v1/completions", json=ASK)
         assert quick.json()["choices"][0]["text"] == "a" * 200
         server.wait_until(lambda: not engine.has_work)
         assert server.service.worker.num_live == 3  # it still counts, so memory has a bound
-        server.wait_until(lambda: idle(server), 5.0)
+        server.wait_until(lambda: idle(server))
         slow.close()
 
 
@@ -125,22 +126,20 @@ def test_what_a_late_reader_gets_is_the_whole_answer():
 
 def test_a_signal_lets_running_requests_finish():
     engine = FakeEngine(lambda request: ids("a") * 50, before_step=lambda: time.sleep(0.01))
-    with live(app_of(engine, grace=10.0)) as server:
+    with live(app_of(engine, grace=60.0)) as server:
         found = []
-        thread = threading.Thread(
-            target=lambda: found.append(httpx.post(f"{server.url}/v1/completions", json=ASK))
-        )
+        thread = threading.Thread(target=lambda: found.append(post(f"{server.url}/v1/completions", json=ASK)))
         thread.start()
         server.wait_until(lambda: engine.has_work)
-        with httpx.Client() as other:  # a connection that was open before, as a load balancer's
+        with httpx.Client(timeout=60) as other:  # a connection that was open before, as a load balancer's
             server.signal()
             for path in ("/health", "/v1/completions"):
                 refused = other.request("GET" if path == "/health" else "POST", server.url + path)
                 assert refused.status_code == 503 and "shutting down" in refused.json()["error"]["message"]
-        assert httpx.get(f"{server.url}/health").status_code == 503  # a new connection still gets an answer
-        thread.join(10)
+        assert get(f"{server.url}/health").status_code == 503  # a new connection still gets an answer
+        thread.join(60)
         assert found[0].json()["choices"][0]["text"] == "a" * 50
-        server.thread.join(10)
+        server.thread.join(60)
         assert not server.thread.is_alive() and not server.service.worker._thread.is_alive()
 
 
@@ -151,13 +150,13 @@ def test_what_does_not_finish_in_time_is_aborted_and_told(stream):
         found = []
 
         def ask():
-            found.append(httpx.post(f"{server.url}/v1/completions", json=ASK | {"stream": stream, "n": 2}))
+            found.append(post(f"{server.url}/v1/completions", json=ASK | {"stream": stream, "n": 2}))
 
         thread = threading.Thread(target=ask)
         thread.start()
         server.wait_until(lambda: engine.counters.generation_tokens > 4)
         server.signal()
-        thread.join(10)
+        thread.join(60)
         assert found[0].status_code == 200
         if stream:
             events = found[0].text.removesuffix("\n\n").split("\n\n")
@@ -167,12 +166,12 @@ def test_what_does_not_finish_in_time_is_aborted_and_told(stream):
             choices = found[0].json()["choices"]
         assert [c["index"] for c in choices if c["finish_reason"] == "abort"] == [0, 1]
         assert sum(len(choice["text"]) for choice in choices) >= 4
-        server.thread.join(10)
+        server.thread.join(60)
         assert not server.thread.is_alive() and not engine.has_work
 
 
 def test_a_second_signal_does_not_wait():
-    with live(app_of(endless(), grace=60.0)) as server:
+    with live(app_of(endless(), grace=600.0)) as server:
         connection = raw_post(server.url, ASK | {"max_tokens": 250, "stream": True})
         server.wait_until(lambda: server.service.worker.num_live == 1)
         server.signal()
@@ -180,8 +179,8 @@ def test_a_second_signal_does_not_wait():
         assert server.thread.is_alive()
         start = time.monotonic()
         server.signal()
-        server.thread.join(10)
-        assert not server.thread.is_alive() and time.monotonic() - start < 5
+        server.thread.join(60)
+        assert not server.thread.is_alive() and time.monotonic() - start < 50
         connection.close()
 
 
@@ -189,7 +188,7 @@ def test_an_engine_that_fails_leaves_nobody_waiting():
     gate = threading.Event()
 
     def fail_when_told():
-        if gate.wait(10):
+        if gate.wait(60):
             raise RuntimeError("broken")
 
     engine = FakeEngine(before_step=fail_when_told, max_seqs=2)
@@ -197,7 +196,7 @@ def test_an_engine_that_fails_leaves_nobody_waiting():
         found = []
 
         def ask(stream):
-            found.append(httpx.post(f"{server.url}/v1/completions", json=ASK | {"stream": stream}))
+            found.append(post(f"{server.url}/v1/completions", json=ASK | {"stream": stream}))
 
         threads = [threading.Thread(target=ask, args=(i % 2 == 0,)) for i in range(6)]
         for thread in threads:
@@ -205,10 +204,10 @@ def test_an_engine_that_fails_leaves_nobody_waiting():
         server.wait_until(lambda: server.service.worker.num_live == 6)
         gate.set()
         for thread in threads:
-            thread.join(10)
+            thread.join(60)
         assert len(found) == 6 and all("engine failed" in answer.text for answer in found)
         assert {answer.status_code for answer in found} <= {200, 500}
-        assert httpx.get(f"{server.url}/health").status_code == 503
+        assert get(f"{server.url}/health").status_code == 503
         server.wait_until(lambda: server.service.worker.num_live == 0)
 
 
@@ -228,9 +227,9 @@ def test_bugs_of_ours_are_a_500_without_a_trace(monkeypatch):
     with live(app_of(FakeEngine())) as server:
         monkeypatch.setattr(shapes, "_end", lambda delta, options: 1 / 0)
         body = ASK
-        whole = httpx.post(f"{server.url}/v1/completions", json=body)
+        whole = post(f"{server.url}/v1/completions", json=body)
         assert whole.status_code == 500 and whole.json()["error"]["type"] == "server_error"
-        streamed = httpx.post(f"{server.url}/v1/completions", json=body | {"stream": True})
+        streamed = post(f"{server.url}/v1/completions", json=body | {"stream": True})
         assert streamed.text.endswith("data: [DONE]\n\n") and '"server_error"' in streamed.text
         for answer in (whole, streamed):
             assert "ZeroDivision" not in answer.text and "Traceback" not in answer.text

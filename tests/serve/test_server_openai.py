@@ -9,7 +9,7 @@ import httpx
 import openai
 import pytest
 
-from .server_rig import FakeEngine, app_of, ids, live
+from .server_rig import FakeEngine, app_of, get, ids, live, post
 
 TEXT = "Hi 👋, naïve!"  # tokens are bytes, so characters come in pieces
 
@@ -20,7 +20,7 @@ def says(text: str = TEXT):
 
 def client(server, **options) -> openai.OpenAI:
     return openai.OpenAI(
-        base_url=f"{server.url}/v1", **{"api_key": "none", "max_retries": 0, "timeout": 10} | options
+        base_url=f"{server.url}/v1", **{"api_key": "none", "max_retries": 0, "timeout": 60} | options
     )
 
 
@@ -98,9 +98,9 @@ def test_usage_in_a_stream(api):
 def test_usage_is_null_on_the_wire_and_the_last_line_is_done(server):
     body = {"model": "tiny", "prompt": "x", "stream": True}
     url = f"{server.url}/v1/completions"
-    plain = httpx.post(url, json=body)
+    plain = post(url, json=body)
     assert plain.headers["content-type"].startswith("text/event-stream") and "usage" not in plain.text
-    counted = httpx.post(url, json=body | {"stream_options": {"include_usage": True}}).text
+    counted = post(url, json=body | {"stream_options": {"include_usage": True}}).text
     events = counted.removesuffix("\n\n").split("\n\n")
     assert events[-1] == "data: [DONE]" and all(event.startswith("data: {") for event in events[:-1])
     assert all('"usage":null' in event for event in events[:-2]) and '"usage":{' in events[-2]
@@ -191,25 +191,25 @@ def test_completions_of_every_kind_of_prompt(api, prompt, echoed):
 
 
 def test_text_and_ids(server):
-    def post(path, body, status=200):
-        found = httpx.post(server.url + path, json=body)
+    def ask(path, body, status=200):
+        found = post(server.url + path, json=body)
         assert found.status_code == status
         return found.json()
 
-    found = post("/tokenize", {"prompt": "é!", "return_token_strs": True})
+    found = ask("/tokenize", {"prompt": "é!", "return_token_strs": True})
     assert found["tokens"] == ids("é!") and found["count"] == 3 and found["token_strs"][2] == "!"
-    assert post("/detokenize", {"model": "tiny", "tokens": [1, *found["tokens"]]}) == {
+    assert ask("/detokenize", {"model": "tiny", "tokens": [1, *found["tokens"]]}) == {
         "prompt": "<|im_start|>é!"
     }
-    chat = post("/tokenize", {"messages": HELLO})
-    assert post("/detokenize", {"tokens": chat["tokens"]})["prompt"].endswith("<|im_start|>assistant\n")
-    shorter = post("/tokenize", {"messages": HELLO, "add_generation_prompt": False})
+    chat = ask("/tokenize", {"messages": HELLO})
+    assert ask("/detokenize", {"tokens": chat["tokens"]})["prompt"].endswith("<|im_start|>assistant\n")
+    shorter = ask("/tokenize", {"messages": HELLO, "add_generation_prompt": False})
     assert shorter["count"] < chat["count"] == len(chat["tokens"]) and chat["max_model_len"] == 256
     for body in ({}, {"prompt": 5}, {"messages": [1]}):
-        assert post("/tokenize", body, 400)["error"]["message"]
+        assert ask("/tokenize", body, 400)["error"]["message"]
     for body in ({}, {"tokens": "ab"}, {"tokens": [259]}):
-        assert post("/detokenize", body, 400)["error"]["message"]
-    post("/tokenize", {"prompt": "x", "model": "other"}, 404)
+        assert ask("/detokenize", body, 400)["error"]["message"]
+    ask("/tokenize", {"prompt": "x", "model": "other"}, 404)
 
 
 # Errors
@@ -248,7 +248,7 @@ def test_404_model_and_path(api, server):
     with pytest.raises(openai.NotFoundError, match="nothing at this path"):
         api.embeddings.create(model="tiny", input="x")
     for path in ("/", "/v1", "/v1/chat/completions/", "/v1/completions/x", "/%2e%2e/etc"):
-        assert httpx.get(server.url + path).json()["error"]["type"] == "not_found_error"
+        assert get(server.url + path).json()["error"]["type"] == "not_found_error"
 
 
 def test_405_408_413_415(server):
@@ -260,24 +260,24 @@ def test_405_408_413_415(server):
             and found.headers["allow"] == "POST"
             and "POST" in found.json()["error"]["message"]
         )
-    assert httpx.post(f"{server.url}/v1/models").status_code == 405
-    huge = httpx.post(url, content=b" " * (5 * 2**20), headers={"content-type": "application/json"})
+    assert post(f"{server.url}/v1/models").status_code == 405
+    huge = post(url, content=b" " * (5 * 2**20), headers={"content-type": "application/json"})
     assert huge.status_code == 413 and "--max-body" in huge.json()["error"]["message"]
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
-        found = httpx.post(url, content=b"{}", headers={"content-type": kind})
+        found = post(url, content=b"{}", headers={"content-type": kind})
         assert (
             found.status_code == 415 and "content-type: application/json" in found.json()["error"]["message"]
         )
     squeezed = {"content-type": "application/json", "content-encoding": "gzip"}
-    assert httpx.post(url, content=b"{}", headers=squeezed).status_code == 415
+    assert post(url, content=b"{}", headers=squeezed).status_code == 415
     kind = {"content-type": "Application/JSON; charset=utf-8"}
-    assert httpx.post(url, content=b'{"model": "tiny", "prompt": "x"}', headers=kind).status_code == 200
+    assert post(url, content=b'{"model": "tiny", "prompt": "x"}', headers=kind).status_code == 200
 
 
 def test_401():
     with live(app_of(says(), api_key="sesame")) as server:
         for key in ("wrong", "sesam", "sesame1", "Sesame", "ключ".encode().decode("latin-1")):
-            found = httpx.get(
+            found = get(
                 f"{server.url}/v1/models", headers=[(b"authorization", b"Bearer " + key.encode("latin-1"))]
             )
             assert found.status_code == 401 and "wrong" in found.json()["error"]["message"]
@@ -293,14 +293,14 @@ def test_401():
             ("/health", 200),
             ("/metrics", 200),
         ):
-            assert httpx.get(server.url + path).status_code == status
+            assert get(server.url + path).status_code == status
         header = {"authorization": "Basic sesame"}
-        assert httpx.get(f"{server.url}/v1/models", headers=header).status_code == 401
+        assert get(f"{server.url}/v1/models", headers=header).status_code == 401
 
 
 def test_429_says_when_to_come_back_and_the_client_does():
     gate = threading.Event()
-    engine = FakeEngine(lambda r: ids(TEXT), max_seqs=2, before_step=lambda: gate.wait(10))
+    engine = FakeEngine(lambda r: ids(TEXT), max_seqs=2, before_step=lambda: gate.wait(60))
     with live(app_of(engine, max_queue=1)) as server, client(server) as api:
         pending = [
             threading.Thread(target=api.completions.create, kwargs={"model": "tiny", "prompt": "x"})
@@ -319,7 +319,7 @@ def test_429_says_when_to_come_back_and_the_client_does():
             openai.BadRequestError, match="n must be"
         ):  # would never fit, so waiting is no cure
             api.completions.create(model="tiny", prompt="x", n=4)
-        assert httpx.get(f"{server.url}/health").status_code == 200
+        assert get(f"{server.url}/health").status_code == 200
         threading.Timer(0.3, gate.set).start()
         assert (
             client(server, max_retries=2).completions.create(model="tiny", prompt="x").choices[0].text == TEXT
@@ -351,8 +351,8 @@ def test_500_503_and_an_error_in_the_middle_of_a_stream():
         with pytest.raises(openai.InternalServerError) as caught:
             api.completions.create(model="tiny", prompt="x")
         assert caught.value.status_code == 503 and "restarted" in error_of(caught)["message"]
-        assert httpx.get(f"{server.url}/health").status_code == 503
-        assert httpx.get(f"{server.url}/metrics").status_code == 200
+        assert get(f"{server.url}/health").status_code == 503
+        assert get(f"{server.url}/metrics").status_code == 200
 
 
 def test_500_of_a_whole_answer():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 import anyio
+from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 
 from .errors import BadRequest, NotFound, TooLarge
@@ -34,6 +35,8 @@ async def read_fields(request: HttpRequest, max_body: int) -> Fields:
     try:
         with anyio.fail_after(BODY_SECONDS):
             return Fields(parse(await _body(request, max_body)))
+    except ClientDisconnect:  # nobody reads this, but it is no failure of ours
+        raise BadRequest("The client closed the connection before its body was complete.") from None
     except TimeoutError:
         raise BadRequest(f"The body did not arrive within {BODY_SECONDS:.0f} seconds.", status=408) from None
 
