@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import time
 from typing import Any
 
 import torch
@@ -40,27 +39,20 @@ def run(model: Any, trace: Trace, seed: int, policy: Any) -> tuple[dict[str, Any
     engine = Engine(
         model, num_blocks=blocks, prefix="none", limits=Limits(SLOTS, BUDGET, policy, max_wait=0.0)
     )
-    answers: dict[str, list[int]] = {}
-    for number, (ids, length) in enumerate(zip(prompts(trace, seed), trace.output.tolist(), strict=True)):
-        engine.add(Request(str(number), ids, length))
-        answers[str(number)] = []
-    start, first = time.monotonic(), {}
-    while engine.has_work:
-        for delta in engine.step():
-            first.setdefault(delta.request_id, time.monotonic() - start)
-            answers[delta.request_id] += delta.tokens
-    seconds, count = time.monotonic() - start, engine.counters
+    lengths = trace.output.tolist()
+    queue = [Request(str(i), ids, lengths[i]) for i, ids in enumerate(prompts(trace, seed))]
+    served = bench.serve_queue(engine, queue)
     row = {
         "policy": policy,
         "seed": seed,
-        "seconds": seconds,
-        "steps": count.steps,
-        "utilisation": count.slot_steps / count.steps / SLOTS,
-        "tokens": count.generation_tokens,
-        "tokens_per_s": count.generation_tokens / seconds,
-        "mean_ttft": statistics.mean(first.values()),
+        "seconds": served.seconds,
+        "steps": len(served.steps),
+        "utilisation": served.utilisation,
+        "tokens": served.tokens,
+        "tokens_per_s": served.tokens_per_s,
+        "mean_ttft": served.mean_ttft,
     }
-    return row, answers
+    return row, served.answers
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:

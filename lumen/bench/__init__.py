@@ -11,12 +11,14 @@ from __future__ import annotations
 from lumen.bench.memory import peak_memory
 from lumen.bench.phases import Generation, generation
 from lumen.bench.published import NoEvidence, evidence, load_evidence
+from lumen.bench.queue import Served, serve_queue
 from lumen.bench.stream import token_times
 from lumen.bench.timer import Timing, compare, measure, quiet, synchronize, threads
 
 __all__ = [
     "Generation",
     "NoEvidence",
+    "Served",
     "Timing",
     "compare",
     "evidence",
@@ -25,6 +27,7 @@ __all__ = [
     "measure",
     "peak_memory",
     "quiet",
+    "serve_queue",
     "synchronize",
     "threads",
     "token_times",

@@ -36,10 +36,12 @@ _HOME = {
     "samples_lab": "samples",
     "semantic_lab": "semantic",
     "stall_lab": "stall",
+    "batch_lab": "batch",
     "budget_lab": "budget",
     "load_lab": "load",
 }
 _MODULES = {
+    "batch",
     "budget",
     "cache_size",
     "knee",
