@@ -1,0 +1,578 @@
+"""Exercises of chapter 09: the plan of one step, a freeze in milliseconds, two faults of real engines, one claim, one
+server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from lumen import cost
+from lumen.grading import (
+    EXACT,
+    Case,
+    Cases,
+    Constraint,
+    Decision,
+    ExerciseSet,
+    Number,
+    Probe,
+    Slip,
+    Statements,
+)
+from lumen.grading.run import value_of
+from lumen.hardware import CHIPS
+from lumen.models.config import CONFIGS
+
+exercises = ExerciseSet("09", "Scheduling", then="chapter 10, a server")
+
+# build --------------------------------------------------------------------------------------------
+
+Row = tuple[str, int, int, int]  # name, total, computed, still to be sampled
+
+
+def _plan(
+    running: Sequence[Row],
+    waiting: Sequence[Row],
+    budget: int,
+    slots: int,
+    pool: int,
+    free: int,
+    size: int,
+    mode: str = "",
+) -> list[tuple[str, int]]:
+    """The reference; `mode` bends it into the usual mistakes."""
+    for name, total, _, left in (*running, *waiting):
+        need = total + left - 1 if mode != "fits the prompt" else total
+        need += mode == "last token stored"
+        if need > pool * size and mode != "no door":
+            raise ValueError(f"{name} needs more than the whole pool")
+    aside = sum(total - computed == 1 for _, total, computed, _ in running)
+    room = budget if mode == "in order" else budget - aside
+    plan = []
+    for name, total, computed, _ in running:
+        gap = total - computed
+        if gap == 1 and mode != "in order":
+            plan.append((name, 1))
+            continue
+        count = min(gap, room)
+        room -= count
+        if count or mode == "zeros":
+            plan.append((name, count))
+    used = len(running)
+    for name, total, computed, _ in waiting:
+        blocks = -(-total // size) - (0 if mode == "hit counted twice" else computed // size)
+        if mode == "blocks for the chunk":
+            blocks = -(-min(total, computed + room) // size) - computed // size
+        if used == slots or (room == 0 and mode != "zeros"):
+            break
+        if blocks > free:
+            if mode == "passes the head":
+                continue
+            break
+        count = total if mode == "whole prompts" else min(total - computed, room)
+        plan.append((name, count))
+        free, room, used = free - blocks, room - min(count, room), used + 1
+    return plan
+
+
+def _bent(mode: str) -> Any:
+    return partial(_plan, mode=mode)
+
+
+TWO = [("a", 41, 40, 9), ("b", 18, 17, 3)]
+
+exercises.add(
+    "one-step",
+    title="The plan of one step",
+    kind="build",
+    difficulty=4,
+    importance=5,
+    minutes=30,
+    points=5,
+    shows="One rule serves answers, chunks, hits and returning requests, because it never asks which of "
+    "them it sees.",
+    check=Cases(
+        reference=_plan,
+        cases=lambda: [
+            Case("two answers, nobody waits", (TWO, [], 16, 4, 50, 20, 4)),
+            Case(
+                "two answers and a prompt longer than the budget", (TWO, [("c", 100, 0, 5)], 16, 4, 50, 30, 4)
+            ),
+            Case(
+                "a half-read prompt ranks before an answer",
+                ([("c", 100, 28, 5), ("a", 41, 40, 9)], [], 16, 4, 50, 0, 4),
+                slip="Set one token aside for every answer before any prompt is served: the last in rank "
+                "writes, too.",
+            ),
+            Case(
+                "the budget is just enough for the answers",
+                ([*TWO, ("c", 100, 28, 5)], [("d", 4, 0, 1)], 2, 4, 50, 9, 4),
+            ),
+            Case(
+                "the last chunk and a small prompt share the rest",
+                ([*TWO, ("c", 100, 95, 5)], [("d", 30, 0, 1)], 16, 4, 50, 9, 4),
+            ),
+            Case(
+                "the head of the queue does not fit, the next one would",
+                (TWO, [("c", 33, 0, 5), ("d", 4, 0, 2)], 64, 4, 50, 8, 4),
+            ),
+            Case("it fits to the last block", (TWO, [("c", 32, 0, 1), ("d", 1, 0, 2)], 64, 4, 50, 9, 4)),
+            Case("all slots are taken", (TWO, [("c", 5, 0, 5)], 64, 2, 50, 30, 4)),
+            Case("a prefix hit of 24 tokens", ([], [("c", 30, 24, 5), ("d", 8, 0, 2)], 64, 4, 50, 4, 4)),
+            Case("a prompt of one token, blocks of 1", ([], [("c", 1, 0, 1), ("d", 3, 0, 1)], 3, 4, 4, 4, 1)),
+            Case(
+                "a long prompt has its blocks before its first chunk",
+                ([], [("c", 100, 0, 5)], 16, 4, 50, 20, 4),
+            ),
+            Case(
+                "a prompt larger than the pool stands in the queue",
+                (TWO, [("c", 260, 0, 1)], 64, 4, 50, 30, 4),
+                raises=ValueError,
+                slip="It can never run. Say so with a ValueError before anything is planned.",
+            ),
+            Case(
+                "a prompt that fits, with an answer that will not",
+                (TWO, [("c", 190, 0, 12)], 64, 4, 50, 30, 4),
+                raises=ValueError,
+                slip="At the end it would hold total + left − 1 positions, and the pool has fewer.",
+            ),
+            Case("one that will just fit", (TWO, [("c", 190, 0, 11)], 64, 4, 50, 48, 4)),
+        ],
+        slips=[
+            Slip(
+                _bent("in order"), "In order of rank alone, a prompt eats the token of an answer behind it."
+            ),
+            Slip(
+                _bent("zeros"),
+                "A request that gets no token has no place in the plan, and nobody is let in for nothing.",
+            ),
+            Slip(
+                _bent("passes the head"),
+                "Small requests pass the head for ever, and the large one starves. If the head must "
+                "wait, all wait.",
+            ),
+            Slip(
+                _bent("whole prompts"),
+                "That is more than the budget leaves: the rest of the prompt comes in later steps.",
+            ),
+            Slip(
+                _bent("hit counted twice"),
+                "The blocks of the hit are there already. Only the missing ones come from the free ones.",
+            ),
+            Slip(
+                _bent("blocks for the chunk"),
+                "Let it in only with blocks for all that is known of it: a half-read prompt that gets "
+                "stuck helps nobody.",
+            ),
+            Slip(
+                _bent("fits the prompt"),
+                "The prompt fits, its answer will not. Count what it holds at its end: total + left − 1.",
+            ),
+            Slip(
+                _bent("last token stored"),
+                "The last token is sampled and never fed, so it takes no position.",
+            ),
+            Slip(
+                _bent("no door"),
+                "It can never run, and as the head of the queue it would stop everybody behind it.",
+            ),
+        ],
+        tolerance=EXACT,
+    ),
+)
+
+# predict ------------------------------------------------------------------------------------------
+
+PARAMETERS, PEAK, BANDWIDTH = 8e9, 312e12, 2039e9
+PER_TOKEN = 2 * PARAMETERS / PEAK
+CHUNK = int(0.05 / PER_TOKEN) - 32
+
+FREEZE = {
+    "freeze": Number(
+        1e3 * 6000 * PER_TOKEN,
+        unit="ms",
+        tolerance=0.02,
+        slips=[
+            Slip(
+                1e3 * 3000 * PER_TOKEN,
+                "A parameter costs a multiplication and an addition for each token: 2N.",
+            ),
+            Slip(
+                1e3 * 2 * PARAMETERS / BANDWIDTH,
+                "That is one reading of the weights. 6,000 tokens are far right of the ridge.",
+            ),
+        ],
+    ),
+    "free": Number(
+        PEAK / BANDWIDTH,
+        unit="tokens",
+        tolerance=0.02,
+        slips=[
+            Slip(
+                2 * PEAK / BANDWIDTH,
+                "Each token does 2 FLOPs with each of those two bytes: count both.",
+            ),
+            Slip(
+                PEAK / BANDWIDTH / 2,
+                "2 FLOPs per parameter and token, and 2 bytes per parameter: the twos cancel.",
+            ),
+        ],
+    ),
+    "chunk": Number(
+        CHUNK,
+        unit="tokens",
+        tolerance=0.01,
+        slips=[Slip(CHUNK + 32, "The 32 answers are tokens of the step, too.")],
+    ),
+    "steps": Number(
+        -(-6000 // CHUNK),
+        unit="steps",
+        slips=[
+            Slip(6000 // CHUNK, "Round up: the last chunk is a step, however short."),
+            Slip(1, "In one step it is the freeze that we want to be rid of."),
+        ],
+    ),
+}
+
+
+@exercises.checks(
+    "the-freeze",
+    title="A freeze, and the chunk that ends it",
+    kind="predict",
+    difficulty=2,
+    importance=5,
+    minutes=12,
+    points=2,
+    shows="Three divisions tell how long a prompt stops everybody, and how small its pieces must be.",
+)
+def _the_freeze(answer: Any, probe: Probe) -> None:
+    got = value_of(answer, probe.steps)
+    with probe.case("the answer"):
+        keys = ", ".join(FREEZE)
+        probe.that(
+            isinstance(got, dict) and set(got) == set(FREEZE), gave=got, wanted=f"a dict with the keys {keys}"
+        )
+    for name, number in FREEZE.items():
+        with probe.case(name):
+            number(got[name], probe)
+
+
+# debug --------------------------------------------------------------------------------------------
+
+
+def broken_sampled(work, requests):
+    """Who is sampled after this step. `work` lists (name, start, count); `requests` maps name to (prompt, output)."""
+    names = []
+    for name, start, count in work:
+        prompt, _ = requests[name]
+        if start + count >= prompt:
+            names.append(name)
+    return names
+
+
+def _sampled(work, requests, mode=""):
+    names = []
+    for name, start, count in work:
+        prompt, output = requests[name]
+        total, end = prompt + output, start + count
+        last = end == total
+        if mode == "one token":
+            last = count == 1
+        elif mode == "exactly the prompt":
+            last = end == prompt or (count == 1 and end > prompt)
+        elif mode == "one too late":
+            last = end > total
+        elif mode == "everybody":
+            last = True
+        if last:
+            names.append(name)
+    return names
+
+
+def _sampling(mode: str) -> Any:
+    return partial(_sampled, mode=mode)
+
+
+exercises.add(
+    "early-sample",
+    title="A token too early",
+    kind="debug",
+    difficulty=3,
+    importance=5,
+    minutes=12,
+    points=3,
+    shows="Whether a request is sampled depends on two counts, and never on whether it is in its prompt.",
+    check=Cases(
+        reference=_sampled,
+        cases=lambda: [
+            Case("two answers", ([("a", 12, 1), ("b", 5, 1)], {"a": (10, 3), "b": (5, 1)})),
+            Case("a prompt in one piece", ([("a", 0, 10)], {"a": (10, 0)})),
+            Case("the first of three chunks", ([("a", 0, 4)], {"a": (10, 0)})),
+            Case("the last chunk is one token", ([("a", 9, 1)], {"a": (10, 0)})),
+            Case("a chunk of one token in the middle", ([("a", 4, 1)], {"a": (10, 0)})),
+            Case("a prompt of one token", ([("a", 0, 1)], {"a": (1, 0)})),
+            Case(
+                "preempted after 6 tokens, read again: a chunk that ends inside its answer",
+                ([("a", 10, 3), ("c", 0, 4), ("b", 7, 1)], {"a": (10, 6), "b": (4, 4), "c": (9, 0)}),
+                slip="This request had written 6 tokens. Until they are computed again, too, "
+                "there is nothing new to sample.",
+            ),
+            Case(
+                "… a chunk that ends at the end of its prompt",
+                ([("a", 0, 10), ("b", 7, 1)], {"a": (10, 6), "b": (4, 4)}),
+            ),
+            Case("… a chunk of one token inside its answer", ([("a", 13, 1)], {"a": (10, 6)})),
+            Case("… and the chunk that catches up", ([("a", 13, 3)], {"a": (10, 6)})),
+            Case("nobody", ([], {"a": (10, 6)})),
+        ],
+        slips=[
+            Slip(
+                _sampling("one token"),
+                "A single token may be a chunk of a prompt, and a last chunk may be longer than one.",
+            ),
+            Slip(
+                _sampling("exactly the prompt"),
+                "At the end of its prompt a preempted request has still to read its own answer.",
+            ),
+            Slip(_sampling("one too late"), "Computed equals total: that is the moment, not one step later."),
+            Slip(_sampling("everybody"), "Between the first chunk and the last there is nothing to sample."),
+        ],
+        tolerance=EXACT,
+        broken=broken_sampled,
+    ),
+)
+
+
+def broken_preempt(running, waiting, free):
+    """Take the blocks of the worst running request, the last one. Returns running, waiting and free blocks, all new."""
+    running, waiting = list(running), list(waiting)
+    worst = running.pop()
+    free = free + worst["table"]
+    waiting.append({**worst, "output": [], "computed": 0, "table": []})
+    return running, waiting, free
+
+
+def _preempt(running, waiting, free, mode=""):
+    running, waiting = list(running), list(waiting)
+    worst = running.pop()
+    back = {**worst, "computed": 0, "table": []}
+    if mode == "forgets":
+        back["output"] = []
+    if mode == "keeps computed":
+        back["computed"] = worst["computed"]
+    if mode == "into the prompt":
+        back["prompt"], back["output"] = worst["prompt"] + worst["output"], []
+    if mode == "keeps table":
+        back["table"] = list(worst["table"])
+    if mode == "at the end":
+        waiting.append(back)
+    elif mode == "at the front":
+        waiting.insert(0, back)
+    else:
+        at = next((i for i, other in enumerate(waiting) if other["rank"] > back["rank"]), len(waiting))
+        waiting.insert(at, back)
+    return running, waiting, [*free, *worst["table"]]
+
+
+def _taking(mode: str) -> Any:
+    return partial(_preempt, mode=mode)
+
+
+def _request(rank: float, prompt: list[int], output: list[int], table: list[int]) -> dict[str, Any]:
+    computed = len(prompt) + len(output) - 1 if table else 0
+    return {"rank": rank, "prompt": prompt, "output": output, "computed": computed, "table": table}
+
+
+exercises.add(
+    "forgotten-answer",
+    title="The answer that began again",
+    kind="debug",
+    difficulty=3,
+    importance=5,
+    minutes=15,
+    points=3,
+    shows="Preemption may take what can be computed again, and nothing else: no token, and no place in "
+    "the queue.",
+    check=Cases(
+        reference=_preempt,
+        cases=lambda: [
+            Case(
+                "younger requests wait",
+                (
+                    [_request(1.0, [5], [0], [0]), _request(2.5, [8, 3], [9], [1])],
+                    [_request(3.0, [1], [], []), _request(4.0, [1, 2], [], [])],
+                    [],
+                ),
+                slip="It came before those who wait now. At the end of the queue everybody who comes "
+                "later passes it.",
+            ),
+            Case(
+                "an answer of two tokens, nobody waits",
+                ([_request(1.0, [5, 6], [7], [0]), _request(2.0, [8, 0, 3], [9, 4], [2, 1])], [], [3]),
+                slip="The two tokens were sent to the reader. They are part of what is known, and only "
+                "their keys are gone.",
+            ),
+            Case(
+                "a better one waits, too",
+                (
+                    [_request(1.0, [5], [0], [0]), _request(2.5, [8, 3], [9], [1])],
+                    [_request(2.0, [1], [4, 4], []), _request(4.0, [1, 2], [], [])],
+                    [2],
+                ),
+            ),
+            Case(
+                "the only one, half through its prompt",
+                ([{**_request(1.0, [5, 6, 7, 8], [], [1, 0]), "computed": 2}], [], [2, 3]),
+            ),
+            Case(
+                "a preempted one is preempted again",
+                ([_request(1.0, [5], [0, 0, 0], [3])], [_request(9.0, [1], [], [])], []),
+            ),
+        ],
+        slips=[
+            Slip(
+                _taking("forgets"),
+                "The queue is right; the answer still begins again, and with a temperature it will be "
+                "another one.",
+            ),
+            Slip(
+                _taking("at the end"),
+                "The answer is kept; but at the end of the queue everybody who comes later passes it.",
+            ),
+            Slip(
+                _taking("at the front"),
+                "In front of the queue it may pass a better rank, and will be preempted for it at once.",
+            ),
+            Slip(
+                _taking("keeps computed"),
+                "Its blocks are gone, so nothing of it is computed: it would read other people's keys.",
+            ),
+            Slip(
+                _taking("into the prompt"),
+                "Then the answer's length starts at zero again, and penalties and stops forget it. "
+                "Nothing has to move: total is prompt and output.",
+            ),
+            Slip(
+                _taking("keeps table"),
+                "The blocks are free and its table still names them: soon two requests will share them.",
+            ),
+        ],
+        tolerance=EXACT,
+        broken=broken_preempt,
+    ),
+)
+
+# literature ---------------------------------------------------------------------------------------
+
+exercises.add(
+    "chunk-claims",
+    title="What chunks cost, according to the web",
+    kind="literature",
+    difficulty=3,
+    importance=4,
+    minutes=12,
+    points=2,
+    shows="Cutting a prompt repeats reading, not arithmetic.",
+    check=Statements(
+        false="b",
+        why={
+            "a": "The first chunk is read by each of the N − 1 later ones, the second by N − 2, and so "
+            "on: N(N − 1)/2 in all.",
+            "b": "Each pair of a query and an earlier key is computed once, however the prompt is cut. "
+            "No FLOP is added.",
+            "c": "That is the trade of this chapter: a small budget bounds the step, a large one takes "
+            "fewer steps.",
+            "d": "With its version 1 vLLM preempts by recomputing, and the manual says so.",
+        },
+        number=Number(
+            7.5,
+            unit="times the prompt's cache",
+            tolerance=0.005,
+            slips=[
+                Slip(8.5, "A chunk's own keys are fresh. Count those of the chunks before it."),
+                Slip(8, "The last chunk is read by nobody: 0 + 1 + … + 15 chunks, not 0.5 · 16²."),
+                Slip(15, "That is how often the first chunk is read. The later ones are read less often."),
+                Slip(120, "That is in chunks. A prompt has 16 of them."),
+                Slip(
+                    6.25, "6.25 % is 1/16, the claim's number. Add up the chunks that each chunk reads again."
+                ),
+            ],
+        ),
+    ),
+)
+
+# decide -------------------------------------------------------------------------------------------
+
+LLAMA = CONFIGS["llama-3-8b"]
+PCIE = {"A100 80GB SXM": 32e9, "H100 SXM": 64e9, "L4": 32e9}  # B/s, one direction
+WRITERS = [(2048, 1)] * 32
+
+
+def _step(chip: str, held: int, count: int) -> float:
+    pieces = WRITERS + ([(held, count)] if count else [])
+    return cost.predict_mixed(LLAMA, CHIPS[chip], pieces, "bf16").seconds
+
+
+def _steps(choice: dict[str, Any], length: int) -> list[float]:
+    """Seconds of the steps in which `length` tokens are computed beside 32 answers."""
+    chunk = choice["budget"] - len(WRITERS)
+    return [_step(choice["chip"], start, min(chunk, length - start)) for start in range(0, length, chunk)]
+
+
+def _return_ms(choice: dict[str, Any]) -> float:
+    """Until a preempted request of 2,048 tokens writes again."""
+    if choice["preemption"] == "recompute":
+        return 1e3 * sum(_steps(choice, 2048))
+    moved = 2048 * cost.kv_bytes_per_token(LLAMA, "bf16")
+    return 1e3 * (moved / PCIE[choice["chip"]] + _step(choice["chip"], 0, 0))
+
+
+exercises.add(
+    "three-limits",
+    title="Three limits, one server",
+    kind="decide",
+    difficulty=3,
+    importance=5,
+    minutes=15,
+    points=3,
+    shows="A token budget must be small enough for one limit and large enough for another, and a card "
+    "decides if there is one.",
+    check=Decision(
+        choices={
+            "chip": list(PCIE),
+            "budget": [64, 128, 256, 512, 1024, 2048, 4096],
+            "preemption": ["recompute", "swap"],
+        },
+        constraints=[
+            Constraint(
+                "longest gap",
+                lambda choice: 1e3 * max(_steps(choice, 8192)),
+                at_most=40,
+                unit="ms",
+                slip="The longest step is that of the last full chunk. A smaller budget shortens it, "
+                "down to what 32 answers take alone.",
+            ),
+            Constraint(
+                "TTFT",
+                lambda choice: 1e3 * sum(_steps(choice, 8192)),
+                at_most=600,
+                unit="ms",
+                slip="The prompt takes 8,192 / (budget − 32) steps, and each of them carries the 32 "
+                "answers along: make them fewer.",
+            ),
+            Constraint(
+                "return of a preempted request",
+                _return_ms,
+                at_most=50,
+                unit="ms",
+                slip="Computing 2,048 tokens again takes steps of its own. What would moving 268 MB over "
+                "the bus take?",
+            ),
+        ],
+        cost=lambda choice: float(CHIPS[choice["chip"]].price_per_hour or 0),
+        unit="$ per hour",
+        within=0.02,
+        dearer="It works, but a cheaper card does, too, with the right budget and the right way to preempt.",
+    ),
+)
