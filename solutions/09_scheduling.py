@@ -1,0 +1,439 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Solutions 9 · Scheduling
+#
+# Six exercises on the [chapter](../chapters/09_scheduling.ipynb). Each check looks at your own function and says NOT STARTED, WRONG
+# and why, or RIGHT. No model is loaded and nothing is timed.
+
+# %% [markdown] tags=["badges"]
+# <div class="badges">
+#
+# [Colab: chapter](https://colab.research.google.com/github/lumen-course/lumen/blob/main/chapters/09_scheduling.ipynb) [Colab: exercises](https://colab.research.google.com/github/lumen-course/lumen/blob/main/exercises/09_scheduling.ipynb) [Colab: solutions](https://colab.research.google.com/github/lumen-course/lumen/blob/main/solutions/09_scheduling.ipynb)
+#
+# CPU is enough · read 40 min · run 2 min · practise 100 min · here: [chapter](../chapters/09_scheduling.ipynb), [exercises](../exercises/09_scheduling.ipynb)
+#
+# </div>
+
+# %% tags=["setup", "hide-input", "nbval-ignore-output"]
+import importlib
+import importlib.util
+import os
+import subprocess
+import sys
+
+if importlib.util.find_spec("lumen") is None:  # Colab: brings lumen, leaves torch and numpy as they are
+    repository = "lumen-inference @ git+https://github.com/lumen-course/lumen@main"
+    source = os.environ.get("LUMEN_SOURCE", repository)
+    subprocess.run([sys.executable, "-m", "pip", "install", "-q", source], check=True)
+    importlib.invalidate_caches()
+
+import lumen
+
+session = lumen.setup("09_scheduling")
+
+# %%
+from lumen import cost
+from lumen.hardware import CHIPS
+from lumen.models import CONFIGS
+
+grader = lumen.grading.for_chapter("09")
+
+# %% [markdown]
+# ## 1 · The plan of one step
+#
+# **Build** · difficulty 4 of 5 · importance 5 of 5 · 30 minutes · 5 points
+#
+# *It will have shown:* One rule serves answers, chunks, hits and returning requests, because it never asks which of them it sees.
+#
+# A request is `(name, total, computed, left)`: tokens known, tokens whose keys and values lie in its blocks, tokens still to be
+# sampled. `running` and `waiting` are lists in order of rank, best first. A step computes `budget` tokens at most, `slots` requests
+# run at most, the pool has `pool` blocks of `size` positions, and `free` of them are free.
+#
+# Return the plan: `(name, count)` for everybody who gets tokens, running requests first, each list in its order.
+#
+# - A running request that is one token behind gets it. These tokens are set aside before anybody else is served.
+# - A running request further behind gets what is left of the budget, in order of rank. Running requests have all their blocks already.
+# - The queue is let in from its head while slots, budget and blocks last. A waiting request needs blocks for all of `total`; those of its
+#   `computed` tokens, a prefix hit in whole blocks, it has. If the head does not fit, nobody is let in.
+# - A request that can never fit raises `ValueError`. At its end it holds `total + left - 1` positions: the last token is never fed.
+#
+# You may assume that `budget` is at least `slots`.
+#
+# <details><summary>Hint 1: the question again</summary>
+#
+# Who may spend which part of the budget, and in which order?
+#
+# </details>
+# <details><summary>Hint 2: a plan to aim at</summary>
+#
+# `running = [("c", 100, 28, 5), ("a", 41, 40, 9)]` and a budget of 16: `[("c", 15), ("a", 1)]`. The one further behind ranks first, and
+# leaves the other its token.
+#
+# </details>
+# <details><summary>Hint 3: the key line</summary>
+#
+# `room` starts as the budget less the number of running requests that are one token behind; everything else is `min(gap, room)`.
+#
+# </details>
+
+
+# %% nbgrader={"grade_id": "one-step-answer", "solution": true}
+def one_step(
+    running: list[tuple[str, int, int, int]],
+    waiting: list[tuple[str, int, int, int]],
+    budget: int,
+    slots: int,
+    pool: int,
+    free: int,
+    size: int,
+) -> list[tuple[str, int]]:
+    """The plan of one step: (name, number of tokens) of everybody who is computed."""
+    ### BEGIN SOLUTION
+    for name, total, _, left in running + waiting:
+        if total + left - 1 > pool * size:
+            raise ValueError(f"{name} needs {total + left - 1} positions; the whole pool has {pool * size}.")
+    plan = []
+    room = budget - sum(total - computed == 1 for _, total, computed, _ in running)
+    for name, total, computed, _ in running:
+        gap = total - computed
+        count = 1 if gap == 1 else min(gap, room)
+        if gap > 1:
+            room -= count
+        if count:
+            plan.append((name, count))
+    for seats, (name, total, computed, _) in enumerate(waiting, len(running)):
+        blocks = -(-total // size) - computed // size
+        if seats == slots or not room or blocks > free:
+            break
+        plan.append((name, min(total - computed, room)))
+        free, room = free - blocks, room - plan[-1][1]
+    return plan
+    ### END SOLUTION
+
+
+# %% nbgrader={"grade_id": "one-step", "grade": true, "points": 5}
+grader.check("one-step", one_step)
+
+# %% [markdown] tags=["solution-only"]
+# The words prefill, decode, hit and preempted do not occur in it. What is missing against the chapter's scheduler is the one thing that
+# can happen between the lines: a running request that needs a block when none is free.
+
+# %% [markdown]
+# ## 2 · A freeze, and the chunk that ends it
+#
+# **Predict** · difficulty 2 of 5 · importance 5 of 5 · 12 minutes · 2 points
+#
+# *It will have shown:* Three divisions tell how long a prompt stops everybody, and how small its pieces must be.
+#
+# A model of 8 billion parameters in bf16 runs on a card with 312 TFLOP/s and 2,039 GB/s. Thirty-two people are reading answers when a
+# prompt of 6,000 tokens arrives. Leave attention out, and take 2 FLOPs per parameter and token at the card's full rate.
+#
+# Give four numbers: for how many milliseconds the arithmetic of the prompt stops everybody when it is read in one step (`"freeze"`); how many
+# tokens a step may hold before arithmetic takes longer than reading the weights (`"free"`); how many tokens *of the prompt* a step may hold
+# beside the 32 answers if its arithmetic may take 50 ms (`"chunk"`, rounded down); and in how many `"steps"` the prompt is then read.
+#
+# <details><summary>Hint 1: the question again</summary>
+#
+# What does one token cost, in seconds of arithmetic, and how many of those fit into the time?
+#
+# </details>
+# <details><summary>Hint 2: a number to aim at</summary>
+#
+# A token takes 51 µs of arithmetic, one reading of the weights 7.8 ms.
+#
+# </details>
+# <details><summary>Hint 3: the key line</summary>
+#
+# $2N/P$ seconds per token; 50 ms hold that many tokens, and 32 of them are taken.
+#
+# </details>
+
+
+# %% nbgrader={"grade_id": "the-freeze-answer", "solution": true}
+def the_freeze() -> dict[str, float]:
+    """Keys: "freeze" (ms), "free" (tokens), "chunk" (tokens), "steps"."""
+    ### BEGIN SOLUTION
+    per_token = 2 * 8e9 / 312e12
+    reading = 2 * 8e9 / 2039e9
+    chunk = int(0.05 / per_token) - 32
+    return {
+        "freeze": 1e3 * 6000 * per_token,
+        "free": reading / per_token,
+        "chunk": chunk,
+        "steps": -(-6000 // chunk),
+    }
+    ### END SOLUTION
+
+
+# %% nbgrader={"grade_id": "the-freeze", "grade": true, "points": 2}
+grader.check("the-freeze", the_freeze)
+
+# %% [markdown] tags=["solution-only"]
+# A third of a second, for everybody. In seven pieces nobody waits longer than 50 ms, and the prompt has its first token after 319 ms instead
+# of 308. The second number says that a chunk below about 150 tokens makes no step shorter.
+
+# %% [markdown]
+# ## 3 · A token too early
+#
+# **Debug** · difficulty 3 of 5 · importance 5 of 5 · 12 minutes · 3 points
+#
+# *It will have shown:* Whether a request is sampled depends on two counts, and never on whether it is in its prompt.
+#
+# After a step, this function says who is sampled. `work` lists `(name, start, count)`, the positions that the step computed; `requests` maps
+# a name to the lengths of its prompt and of its answer so far. It passed all tests of chunked prefill. In production, now and then,
+# a word appears in an answer that does not belong there, always on busy days. A fault of this family was
+# [sglang-jax #1551](https://github.com/sgl-project/sglang-jax/issues/1551).
+
+
+# %%
+def broken_sampled(work, requests):
+    """Who is sampled after this step. `work` lists (name, start, count); `requests` maps name to (prompt, output)."""
+    names = []
+    for name, start, count in work:
+        prompt, _ = requests[name]
+        if start + count >= prompt:
+            names.append(name)
+    return names
+
+
+print("a chunk of a prompt:    ", broken_sampled([("a", 0, 4)], {"a": (10, 0)}))
+print("its last chunk:         ", broken_sampled([("a", 4, 6)], {"a": (10, 0)}))
+print("an answer:              ", broken_sampled([("a", 12, 1)], {"a": (10, 3)}))
+print("busy days:              ", broken_sampled([("a", 8, 4)], {"a": (10, 6)}))
+
+# %% [markdown]
+# The first three are right. What is the fourth? Mend the function.
+#
+# <details><summary>Hint 1: the question again</summary>
+#
+# Which request has written six tokens and computes its positions 8 to 11?
+#
+# </details>
+# <details><summary>Hint 2: a number to aim at</summary>
+#
+# That request knows 16 tokens. After the step, keys and values of 12 are there.
+#
+# </details>
+# <details><summary>Hint 3: the key line</summary>
+#
+# A token is sampled when computed equals total.
+#
+# </details>
+
+
+# %% nbgrader={"grade_id": "early-sample-answer", "solution": true}
+def sampled(work: list[tuple[str, int, int]], requests: dict[str, tuple[int, int]]) -> list[str]:
+    """Who is sampled after this step, in the order of `work`."""
+    ### BEGIN SOLUTION
+    return [name for name, start, count in work if start + count == sum(requests[name])]
+    ### END SOLUTION
+
+
+# %% nbgrader={"grade_id": "early-sample", "grade": true, "points": 3}
+grader.check("early-sample", sampled)
+
+# %% [markdown] tags=["solution-only"]
+# It had been preempted, on a busy day, and was being computed again. Its prompt was done and its answer was not. The token sampled too early
+# is a perfectly good continuation of its first two words, put behind its sixth.
+
+# %% [markdown]
+# ## 4 · The answer that began again
+#
+# **Debug** · difficulty 3 of 5 · importance 5 of 5 · 15 minutes · 3 points
+#
+# *It will have shown:* Preemption may take what can be computed again, and nothing else: no token, and no place in the queue.
+#
+# The pool is dry, and the worst running request must give up its blocks. Requests are dicts with a `rank` (the smaller, the sooner),
+# `prompt`, `output`, `computed` and a `table` of blocks; `waiting` is in order of rank, `free` is a list of block numbers. Two kinds of
+# complaint came in: answers that repeat their beginning (preemption spoilt answers in
+# [nano-vllm #211](https://github.com/GeeeekExplorer/nano-vllm/issues/211), too), and one request that never ended although everybody after it did.
+
+
+# %%
+def broken_preempt(running, waiting, free):
+    """Take the blocks of the worst running request, the last one. Returns running, waiting and free blocks, all new."""
+    running, waiting = list(running), list(waiting)
+    worst = running.pop()
+    free = free + worst["table"]
+    waiting.append({**worst, "output": [], "computed": 0, "table": []})
+    return running, waiting, free
+
+
+first = {"rank": 1.0, "prompt": [5], "output": [0], "computed": 1, "table": [0]}
+second = {"rank": 2.5, "prompt": [8, 3], "output": [9, 4], "computed": 3, "table": [1]}
+later = {"rank": 3.0, "prompt": [1], "output": [], "computed": 0, "table": []}
+for request in broken_preempt([first, second], [later], [])[1]:
+    print(request)
+
+# %% [markdown]
+# Mend both, and leave what the function was given as it was.
+#
+# <details><summary>Hint 1: the question again</summary>
+#
+# What of this request cannot be computed again, and who came before whom?
+#
+# </details>
+# <details><summary>Hint 2: a line to aim at</summary>
+#
+# The first of the two printed lines should be `{'rank': 2.5, 'prompt': [8, 3], 'output': [9, 4], 'computed': 0, 'table': []}`.
+#
+# </details>
+# <details><summary>Hint 3: the key line</summary>
+#
+# Keep the output; put the request in front of the first one whose rank is larger.
+#
+# </details>
+
+
+# %% nbgrader={"grade_id": "forgotten-answer-answer", "solution": true}
+def preempt(
+    running: list[dict], waiting: list[dict], free: list[int]
+) -> tuple[list[dict], list[dict], list[int]]:
+    """Take the blocks of the worst running request, the last one. Returns running, waiting and free blocks, all new."""
+    ### BEGIN SOLUTION
+    *running, worst = running
+    back = {**worst, "computed": 0, "table": []}
+    waiting = sorted([*waiting, back], key=lambda request: request["rank"])
+    return running, waiting, free + worst["table"]
+    ### END SOLUTION
+
+
+# %% nbgrader={"grade_id": "forgotten-answer", "grade": true, "points": 3}
+grader.check("forgotten-answer", preempt)
+
+# %% [markdown] tags=["solution-only"]
+# The readers had seen the tokens, so they are no longer the engine's to forget. And at the end of the queue a request that is preempted
+# once is preempted again and again: whenever it gets in it is the worst, and everybody who has come since is better.
+
+# %% [markdown]
+# ## 5 · What chunks cost, according to the web
+#
+# **Literature** · difficulty 3 of 5 · importance 4 of 5 · 12 minutes · 2 points
+#
+# *It will have shown:* Cutting a prompt repeats reading, not arithmetic.
+#
+# Four statements about chunked prefill and preemption, in our words. One does not hold.
+#
+# - **a.** A prompt is read in N chunks. The keys and values of its chunks are read again N(N − 1)/2 times in all, in units of one chunk
+#   ([Sarathi-Serve](https://arxiv.org/abs/2403.02310), section 4).
+# - **b.** Chunks add arithmetic to attention, as a share of it chunk over prompt: a prompt of 32k in chunks of 2k takes about 6 % more, and linear
+#   layers no more at all ([a post of 2026](https://dev.to/ji_ai/chunked-prefill-why-one-long-prompt-stalls-every-decode-ln0)).
+# - **c.** A smaller token budget gives a better ITL, a larger one a better TTFT
+#   ([vLLM's manual](https://docs.vllm.ai/en/v0.17.1/configuration/optimization/)).
+# - **d.** vLLM's version 1 preempts by recomputing unless told otherwise (the same page).
+#
+# Which one? And the number that the wrong one should have talked about: a prompt of 32,768 tokens in chunks of 2,048; the keys and values of
+# earlier chunks are read again, how many times the *whole prompt's* cache in all? Answer with a pair, such as `("a", 1.5)`.
+#
+# <details><summary>Hint 1: the question again</summary>
+#
+# For a query in the last chunk and a key in the first: is their product computed more often than without chunks? Is the key *read* more often?
+#
+# </details>
+# <details><summary>Hint 2: a number to aim at</summary>
+#
+# There are 16 chunks. The last one reads 15 of them again.
+#
+# </details>
+# <details><summary>Hint 3: the key line</summary>
+#
+# 0 + 1 + … + 15 chunks, and a prompt has 16.
+#
+# </details>
+
+
+# %% nbgrader={"grade_id": "chunk-claims-answer", "solution": true}
+def chunk_claims() -> tuple[str, float]:
+    """The letter of the statement that does not hold, and how many times the prompt's cache is read again."""
+    ### BEGIN SOLUTION
+    chunks = 32_768 // 2_048
+    pairs = sum(cost.causal_pairs(2_048, 2_048 * i) for i in range(chunks))
+    assert pairs == cost.causal_pairs(32_768)  # not one product more
+    return "b", sum(range(chunks)) / chunks
+    ### END SOLUTION
+
+
+# %% nbgrader={"grade_id": "chunk-claims", "grade": true, "points": 2}
+grader.check("chunk-claims", chunk_claims)
+
+# %% [markdown] tags=["solution-only"]
+# The pairs are equal to the last one. Seven and a half prompts' worth of cache is read again: for Llama-3-8B 32 GB, 10 ms on an H100,
+# beside more than half a second of arithmetic. It is small because chunks of 2,048 are large; in chunks of 128 it is seventeen times as much.
+
+# %% [markdown]
+# ## 6 · Three limits, one server
+#
+# **Decide** · difficulty 3 of 5 · importance 5 of 5 · 15 minutes · 3 points
+#
+# *It will have shown:* A token budget must be small enough for one limit and large enough for another, and a card decides if there is one.
+#
+# Llama-3-8B in bf16, 32 answers under way at context 2,048. A prompt of 8,192 tokens arrives: no gap may become longer than 40 ms, and its own
+# first token must come within 600 ms (there is no queue). A request of 2,048 tokens that was preempted must write again within 50 ms of
+# being let in, computed in the same steps beside the 32, or brought back over the bus (32 GB/s on an A100 and an L4, 64 on an H100).
+#
+# Choose a `"chip"` (A100 80GB SXM, H100 SXM, L4), a `"budget"` (64, 128, 256, 512, 1024, 2048, 4096) and a `"preemption"` (`"recompute"` or
+# `"swap"`), as cheap by the hour as can be. Step times are those of `cost.predict_mixed` on data-sheet chips.
+#
+# <details><summary>Hint 1: the question again</summary>
+#
+# Which budgets keep the gap, which of them keep the TTFT, and does recomputing fit into the third limit?
+#
+# </details>
+# <details><summary>Hint 2: a number to aim at</summary>
+#
+# On an A100 a step with 480 tokens of the prompt takes 28 to 34 ms. How many of them does it take?
+#
+# </details>
+# <details><summary>Hint 3: the key line</summary>
+#
+# `cost.predict_mixed(CONFIGS["llama-3-8b"], CHIPS[chip], [(2048, 1)] * 32 + [(start, count)], "bf16").seconds`, over all chunks.
+#
+# </details>
+
+
+# %% nbgrader={"grade_id": "three-limits-answer", "solution": true}
+def three_limits() -> dict[str, object]:
+    """Keys: "chip", "budget", "preemption"."""
+    ### BEGIN SOLUTION
+    llama, answers = CONFIGS["llama-3-8b"], [(2048, 1)] * 32
+
+    def seconds(chip, budget, length):
+        chunk = budget - 32
+        pieces = [(start, min(chunk, length - start)) for start in range(0, length, chunk)]
+        return [cost.predict_mixed(llama, CHIPS[chip], [*answers, piece], "bf16").seconds for piece in pieces]
+
+    moved = 2048 * cost.kv_bytes_per_token(llama, "bf16")
+    for chip, bus in (("L4", 32e9), ("A100 80GB SXM", 32e9), ("H100 SXM", 64e9)):  # the cheapest first
+        alone = cost.predict_mixed(llama, CHIPS[chip], answers, "bf16").seconds
+        for budget in (64, 128, 256, 512, 1024, 2048, 4096):
+            steps = seconds(chip, budget, 8192)
+            back = {"recompute": sum(seconds(chip, budget, 2048)), "swap": moved / bus + alone}
+            for way, needed in back.items():
+                if max(steps) <= 0.04 and sum(steps) <= 0.6 and needed <= 0.05:
+                    return {"chip": chip, "budget": budget, "preemption": way}
+    raise ValueError("No choice keeps all three limits.")
+    ### END SOLUTION
+
+
+# %% nbgrader={"grade_id": "three-limits", "grade": true, "points": 3}
+grader.check("three-limits", three_limits)
+
+# %% [markdown] tags=["solution-only"]
+# The L4 is too slow for the 32 answers alone. On the A100 one budget is left between two limits: 256 takes too many steps, 1,024 makes them too
+# long. Recomputing 2,048 tokens takes more than a tenth of a second there, so it swaps. The H100 could do either, with several budgets, for more
+# money.
+
+# %% [markdown]
+# ## Where you stand
+
+# %%
+grader.scoreboard()
