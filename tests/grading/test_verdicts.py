@@ -33,7 +33,7 @@ def test_text_of_each_state(grader):
     assert str(grader.check("kv-bytes", 23040)) == (
         "WRONG  kv-bytes · The price of one token · 0 of 1 point\n"
         "  gave   23040 bytes\n"
-        "  wanted 2 times that\n"
+        "  wanted a number larger by a factor of about 2\n"
         "  slip   Keys and values are two tensors: a factor 2 is missing."
     )
     assert str(grader.check("kv-bytes", 46080)) == (

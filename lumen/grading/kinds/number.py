@@ -30,7 +30,7 @@ class Number:
     """predict: a number, or a function without arguments that returns it.
 
     `answer` is the number or a function that computes it on first use. `tolerance` is relative; 0 means
-    exact. A wrong number is told its direction and ratio, and the slip when it is a known one; mixed-up units
+    exact. A wrong number is told its direction and rough ratio, and the slip when it is a known one; mixed-up units
     are known already.
     """
 
@@ -74,7 +74,12 @@ class Number:
         if abs(want / got - 1) < 0.01:
             side = "smaller" if got > want else "larger"
             return f"a number slightly {side}{self._in_unit}{'' if self.tolerance else '; it must be exact'}"
-        return f"{number(want / got)} times that"
+        larger = want > got
+        ratio = want / got if larger else got / want
+        if ratio < 1.5:
+            return f"a {'larger' if larger else 'smaller'} number{self._in_unit}, but not by half"
+        about = float(f"{ratio:.1g}")  # the size of the mistake, not the answer by division
+        return f"a number {'larger' if larger else 'smaller'} by a factor of about {number(about)}"
 
     def _slip(self, got: float, want: float) -> str:
         for slip in self.slips:
