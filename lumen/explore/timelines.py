@@ -12,6 +12,7 @@ from itertools import groupby, pairwise
 from typing import Any
 
 from lumen.cost import predict_mixed
+from lumen.cost.predict import CacheKind
 from lumen.explore.widget import JSWidget
 from lumen.hardware import CHIPS, Chip
 from lumen.models.config import CONFIGS, ModelConfig
@@ -80,9 +81,19 @@ class Run:
 
 
 def simulate(
-    jobs: Sequence[Job], policy: str, slots: int, budget: int, chip: Chip, config: ModelConfig, dtype: str
+    jobs: Sequence[Job],
+    policy: str,
+    slots: int,
+    budget: int,
+    chip: Chip,
+    config: ModelConfig,
+    dtype: str = "bf16",
+    cache: CacheKind = "static",
 ) -> Run:
-    """Drive the scheduler through `jobs`, each step as long as predicted. "chunked" is continuous with a budget."""
+    """Drive the scheduler through `jobs`, each step as long as predicted. "chunked" is continuous with a budget.
+
+    `cache="paged"` predicts the engine of this course, which gathers blocks.
+    """
     from lumen.cache.pool import BlockPool
     from lumen.serve.request import Request
     from lumen.serve.scheduler import Limits, Scheduler
@@ -106,7 +117,9 @@ def simulate(
             timers = [s.request.arrival + WAIT + 1e-9 for s in scheduler.waiting]
             now = min([job.arrival for _, job in coming[:1]] + timers)
             continue
-        seconds = predict_mixed(config, chip, [(w.start, w.count) for w in plan.work], dtype).seconds
+        seconds = predict_mixed(
+            config, chip, [(w.start, w.count) for w in plan.work], dtype, cache=cache
+        ).seconds
         for work in plan.work:
             job_id = int(work.sequence.id)
             if job_id not in seats:
