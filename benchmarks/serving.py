@@ -26,7 +26,7 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def started(
-    command: Sequence[str], port: int, env: Mapping[str, str] | None = None, patience: float = 180.0
+    command: Sequence[str], port: int, env: Mapping[str, str] | None = None, patience: float = 400.0
 ) -> Iterator[str]:
     """Run `command` until the block is left; gives the base URL once /v1/models answers on `port`."""
     url, end = f"http://127.0.0.1:{port}", time.monotonic() + patience
