@@ -1,0 +1,380 @@
+"""Right and wrong answers to the exercises of chapter 10."""
+
+import codecs
+
+from lumen.grading.proof import Answers
+from lumen.serve.load.sse import EventStream
+
+RIGHT = {"saturation": 32 / 3.84, "inside": 15, "last wait": 12, "backlog": 100}
+
+
+def counted():
+    slots, prefill, step, answer = 32, 0.020, 0.025, 129
+    saturation = slots / (slots * prefill + (answer - 1) * step)
+    return {
+        "saturation": saturation,
+        "inside": 6 * 2.5,
+        "last wait": 600 / saturation - 600 / 10,
+        "backlog": 600 - saturation * 60,
+    }
+
+
+def but(name, value):
+    return lambda: {**RIGHT, name: value}
+
+
+# Events out of bytes ------------------------------------------------------------------------------
+
+
+class Lines:
+    """Keeps bytes until a line is whole, and lines until the empty one."""
+
+    def __init__(self):
+        self.rest, self.data = b"", []
+
+    def feed(self, chunk):
+        *lines, self.rest = (self.rest + chunk).split(b"\n")
+        found = []
+        for line in lines:
+            line = line.removesuffix(b"\r")
+            if not line and self.data:
+                found.append("\n".join(self.data))
+                self.data = []
+            elif line.startswith(b"data:"):
+                self.data.append(line[5:].removeprefix(b" ").decode())
+        return found
+
+
+class Blocks:
+    """Written differently: cut the buffer at empty lines, then read each block."""
+
+    def __init__(self):
+        self.buffer = b""
+
+    def feed(self, chunk):
+        self.buffer += chunk
+        whole = self.buffer if not self.buffer.endswith(b"\r") else self.buffer[:-1]
+        text = whole.replace(b"\r\n", b"\n")
+        *blocks, rest = text.split(b"\n\n")
+        self.buffer = rest + self.buffer[len(whole) :]
+        events = []
+        for block in blocks:
+            data = [
+                v.removeprefix(b" ")
+                for n, _, v in (x.partition(b":") for x in block.split(b"\n"))
+                if n == b"data"
+            ]
+            if data:
+                events.append(b"\n".join(data).decode())
+        return events
+
+
+class OnePerPiece(Lines):
+    def feed(self, chunk):
+        return super().feed(chunk)[:1]
+
+
+class Forgets(Lines):
+    """Reads each piece by itself."""
+
+    def feed(self, chunk):
+        self.rest, self.data = b"", []
+        return super().feed(chunk)
+
+
+class DecodesPieces(Lines):
+    """Decodes each piece as it comes."""
+
+    def feed(self, chunk):
+        return super().feed(chunk.decode(errors="replace").encode())
+
+
+class LastLine(Lines):
+    def feed(self, chunk):
+        return [event.rsplit("\n", 1)[-1] for event in super().feed(chunk)]
+
+
+class Strips(Lines):
+    def feed(self, chunk):
+        return [event.strip() for event in super().feed(chunk)]
+
+
+class OnlyLineFeeds(Lines):
+    def feed(self, chunk):
+        *lines, self.rest = (self.rest + chunk).split(b"\n")
+        found = []
+        for line in lines:
+            if not line and self.data:
+                found.append("\n".join(self.data))
+                self.data = []
+            elif line.startswith(b"data:"):
+                self.data.append(line[5:].removeprefix(b" ").decode())
+        return found
+
+
+class Impatient(Lines):
+    """Gives the data of a line without waiting for the empty one."""
+
+    def feed(self, chunk):
+        *lines, self.rest = (self.rest + chunk).split(b"\n")
+        return [
+            line.removesuffix(b"\r")[5:].removeprefix(b" ").decode() for line in lines if line.startswith(b"data:")
+        ]  # fmt: skip
+
+
+# Characters ---------------------------------------------------------------------------------------
+
+
+def with_codecs(tokens):
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    return [*(decoder.decode(token) for token in tokens), decoder.decode(b"", True)]
+
+
+def by_hand(tokens):
+    """Holds back a beginning of a character by looking at the bytes."""
+    pieces, held = [], b""
+    for token in tokens:
+        raw, keep = held + token, 0
+        for back in range(1, min(3, len(raw)) + 1):
+            byte = raw[-back]
+            if byte >> 6 != 0b10:
+                size = 1 if byte < 0x80 else 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+                keep = back if back < size else 0
+                break
+        held = raw[len(raw) - keep :]
+        pieces.append(raw[: len(raw) - keep].decode(errors="replace"))
+    return [*pieces, held.decode(errors="replace")]
+
+
+def as_given(tokens):
+    """Text to send after each token, and once more at the end. tokens: list of bytes."""
+    pieces, raw, sent = [], b"", 0
+    for token in tokens:
+        raw += token
+        text = raw.decode("utf-8", errors="replace")
+        if text.endswith("\ufffd"):
+            pieces.append("")
+        else:
+            pieces.append(text[sent:])
+            sent = len(text)
+    return [*pieces, ""]
+
+
+def one_by_one(tokens):
+    return [*(token.decode("utf-8", errors="replace") for token in tokens), ""]
+
+
+def drops_the_rest(tokens):
+    return [*with_codecs(tokens)[:-1], ""]
+
+
+def all_at_the_end(tokens):
+    return [*("" for _ in tokens), b"".join(tokens).decode("utf-8", errors="replace")]
+
+
+def flushes_only(tokens):
+    """Half mended: the rest comes out, and a replacement sign that the model wrote still waits."""
+    pieces = as_given(tokens)
+    whole = b"".join(tokens).decode(errors="replace")
+    return [*pieces[:-1], whole[len("".join(pieces)) :]]
+
+
+def strips_signs(tokens):
+    """Sends what stands before a sign at the end, whoever wrote the sign."""
+    pieces, raw, sent = [], b"", 0
+    for token in tokens:
+        raw += token
+        text = raw.decode(errors="replace").rstrip("\ufffd")
+        pieces.append(text[sent:])
+        sent = max(sent, len(text))
+    return [*pieces, raw.decode(errors="replace")[sent:]]
+
+
+# Stops --------------------------------------------------------------------------------------------
+
+
+def by_suffix(chunks, stop):
+    pieces, held = [], ""
+    for chunk in chunks:
+        held += chunk
+        if stop in held:
+            return [*pieces, held[: held.find(stop)]], True
+        keep = max((k for k in range(len(stop)) if held.endswith(stop[:k])), default=0)
+        pieces.append(held[: len(held) - keep])
+        held = held[len(held) - keep :]
+    return [*pieces, held], False
+
+
+def by_failure_table(chunks, stop):
+    """Knuth, Morris and Pratt."""
+    table, k = [0] * len(stop), 0
+    for i in range(1, len(stop)):
+        while k and stop[i] != stop[k]:
+            k = table[k - 1]
+        k += stop[i] == stop[k]
+        table[i] = k
+    pieces, matched = [], 0
+    for chunk in chunks:
+        out = ""
+        for letter in chunk:
+            before = matched
+            while matched and letter != stop[matched]:
+                matched = table[matched - 1]
+            out += stop[: before - matched]
+            if letter == stop[matched]:
+                matched += 1
+            else:
+                out += letter
+            if matched == len(stop):
+                return [*pieces, out], True
+        pieces.append(out)
+    return [*pieces, stop[:matched]], False
+
+
+def stop_as_given(chunks, stop):
+    """Text to send after each chunk and at the end, and whether the stop was found."""
+    pieces: list[str] = []
+    matched = 0
+    for chunk in chunks:
+        out = ""
+        for letter in chunk:
+            if letter == stop[matched]:
+                matched += 1
+                if matched == len(stop):
+                    return [*pieces, out], True
+            else:
+                out += stop[:matched] + letter
+                matched = 0
+        pieces.append(out)
+    return [*pieces, ""], False
+
+
+def rechecks_once(chunks, stop):
+    pieces, matched = [], 0
+    for chunk in chunks:
+        out = ""
+        for letter in chunk:
+            if letter != stop[matched]:
+                out, matched = out + stop[:matched], 0
+            if letter != stop[matched]:
+                out += letter
+                continue
+            matched += 1
+            if matched == len(stop):
+                return [*pieces, out], True
+        pieces.append(out)
+    return [*pieces, stop[:matched]], False
+
+
+def loses_the_rest(chunks, stop):
+    pieces, found = by_suffix(chunks, stop)
+    return (pieces, True) if found else ([*pieces[:-1], ""], False)
+
+
+def leaks(chunks, stop):
+    pieces, seen = [], ""
+    for chunk in chunks:
+        before, seen = len(seen), seen + chunk
+        if stop in seen:
+            return [*pieces, seen[before : max(before, seen.find(stop))]], True
+        pieces.append(chunk)
+    return [*pieces, ""], False
+
+
+def in_each_chunk(chunks, stop):
+    pieces = []
+    for chunk in chunks:
+        if stop in chunk:
+            return [*pieces, chunk[: chunk.find(stop)]], True
+        pieces.append(chunk)
+    return [*pieces, ""], False
+
+
+def cautious(chunks, stop):
+    """Always holds as many letters as the stop has, less one."""
+    pieces, held = [], ""
+    for chunk in chunks:
+        held += chunk
+        if stop in held:
+            return [*pieces, held[: held.find(stop)]], True
+        cut = max(0, len(held) - len(stop) + 1)
+        pieces.append(held[:cut])
+        held = held[cut:]
+    return [*pieces, held], False
+
+
+ANSWERS = {
+    "queue-by-hand": Answers(
+        right=[lambda: dict(RIGHT), counted],
+        wrong=[
+            (but("saturation", 10.0), "prefills are missing"),
+            (but("saturation", 32 / 3.22), "a prefill of its own"),
+            (but("inside", 2.4), "Rate times stay"),
+            (but("inside", 32), "not all taken"),
+            (but("last wait", 72), "came at 60 s"),
+            (but("last wait", 10), "not at that of the arrivals"),
+            (but("backlog", 600), "finished most of them"),
+            (lambda: 8.3, "a dict with the keys"),
+        ],
+        no_lumen="no function of lumen answers it",
+    ),
+    "event-stream": Answers(
+        right=[Lines, Blocks],
+        wrong=[
+            (OnePerPiece, "several events"),
+            (Forgets, "Keep what is not complete"),
+            (DecodesPieces, "half a character cannot be decoded"),
+            (LastLine, "joined by a line break"),
+            (Strips, "a second to the data"),
+            (OnlyLineFeeds, "\\r\\n, too"),
+            (Impatient, "complete at its empty line"),
+            (EventStream, "lumen"),
+        ],
+        lumen=["lumen.serve.load.sse.EventStream"],
+    ),
+    "half-characters": Answers(
+        right=[with_codecs, by_hand],
+        wrong=[
+            (flushes_only, "still does what the broken one did"),
+            (strips_signs, "a replacement sign that the model wrote"),
+            (one_by_one, "decoded alone"),
+            (drops_the_rest, "what is held must come out"),
+            (all_at_the_end, "send what is certain at once"),
+        ],
+        stubs=[as_given],
+        no_lumen="lumen's decoder takes ids and has methods",
+    ),
+    "leaking-stop": Answers(
+        right=[by_suffix, by_failure_table],
+        wrong=[
+            (rechecks_once, "aab in aaab"),
+            (loses_the_rest, "send it"),
+            (leaks, "cannot be taken back"),
+            (in_each_chunk, "may lie in two chunks"),
+            (cautious, "Only what could still become the stop"),
+        ],
+        stubs=[stop_as_given],
+        no_lumen="lumen's matcher has methods and takes a list of stops",
+    ),
+    "claims-on-throughput": Answers(
+        right=[lambda: ("bd", 640 / 150), lambda: ("db", 8 * 80 / (7 * 10 + 80))],
+        wrong=[
+            (lambda: ("b", 4.267), "2 statements are wrong"),
+            (lambda: ("abd", 4.267), "baselines"),
+            (lambda: ("bcd", 4.267), "Little"),
+            (lambda: ("bd", 0.234), "inverse"),
+            (lambda: ("bd", 8.0), "80"),
+        ],
+        no_lumen="nothing to import",
+    ),
+    "queue-limit": Answers(
+        right=[lambda: {"slots": 198, "queue": 202}, lambda: {"slots": 196, "queue": 300}],
+        wrong=[
+            (lambda: {"slots": 256, "queue": 200}, "divide the whole house by 249"),
+            (lambda: {"slots": 190, "queue": 400}, "its length over"),
+            (lambda: {"slots": 196, "queue": 100}, "slots and queue together"),
+            (lambda: {"slots": 128, "queue": 280}, "turns away more people"),
+        ],
+        no_lumen="no function of lumen decides it",
+    ),
+}
