@@ -110,7 +110,7 @@ ANSWERS = {
         wrong=[
             (23040, "factor 2 is missing"),
             (lambda: 138240, "query heads"),
-            (1536 * 100, "0.3 times"),
+            (1536 * 100, "gave   153600 bytes"),
             (45, "One layer is not enough"),
             (46080 * 1000, "factor 1,000"),
             (46080 * 8, "bits and bytes"),
@@ -158,7 +158,7 @@ ANSWERS = {
             (("a", 56.25), "half of them are zero"),
             (("c", 56.25), "the peak doubles"),
             (("b", 62.5), "8-bit weights"),
-            (("b", 50.0), "1.125 times"),
+            (("b", 50.0), "a larger number in %"),
             ("b", "the choice alone"),
             (("d", 56.25), "one of a, b, c"),
         ],

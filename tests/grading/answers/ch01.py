@@ -196,7 +196,7 @@ ANSWERS = {
             (41.0, "tokens per second"),
             (0.215, "Is it what the step waits for"),
             (0.0244, "a factor 1,000"),
-            (48.8, "0.4995 times"),
+            (48.8, "gave   48.8 ms"),
         ],
         stubs=[lambda: ...],
     ),
