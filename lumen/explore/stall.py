@@ -116,8 +116,6 @@ def stall_lab(
         display(lab.widget(prompt, tokens, length, every))
     else:
         lab.run(prompt, tokens, length, every)
-        said = (
-            f"{tokens} tokens behind “{prompt}”; before every {every}th token a prompt of {length} is read first"
-        )
+        said = f"{tokens} tokens behind “{prompt}”; before every {every}th token a prompt of {length} is read first"
         show_recorded(sentence, f'<p style="opacity:.75">{html.escape(said)}</p>' + lab.report())
     return lab
