@@ -367,7 +367,7 @@ assert max(map(shortfall, asked, alone)) < 1e-3
 #
 # ## Which budget?
 #
-# On this machine arithmetic is scarce, so every token in a step costs time from the first one on. A data-centre chip is another
+# On a CPU arithmetic is scarce, so every token in a step costs time, almost from the first one on. A data-centre chip is another
 # matter. With 32 answers in a step it waits for memory, and the arithmetic units idle. Tokens of a prompt fill them *for nothing*,
 # until the [ridge](../book/glossary.md#term-ridge-point). From there on each one costs its FLOPs.
 
@@ -885,7 +885,7 @@ except FileNotFoundError:
 # %% [markdown]
 # ### When does it pay?
 #
-# Take eight H100 and a stream of requests with 4,096 tokens of prompt and 256 of answer. *Together*: every chip does both, in
+# Take eight A100 and a stream of requests with 4,096 tokens of prompt and 256 of answer. *Together*: every chip does both, in
 # steps that take exactly the ITL limit; the rest of each step is prompt. *Apart*: some chips only read, the others only write, in
 # steps under the same limit; the split that serves most is taken. How many requests a second?
 
@@ -932,9 +932,18 @@ table(
 # many or more. It must: prompt tokens ride on a reading of weights that the answers pay for anyway, and eight chips can be
 # shared in any ratio, where a split is a whole number.
 #
-# What apart buys is the last column. The TTFT does not depend on the ITL limit any more. When the limit comes close to what a
-# step takes without any prompt, chunks become crumbs and the document waits a second or more. Apart it waits a quarter of
-# one. So disaggregation pays
+# What apart buys is the last column: its TTFT does not depend on the ITL limit any more.
+
+# %% tags=["hide-input", "nbval-check-output"]
+floor_ms = 1e3 * step_seconds([(4096 + 128, 1)], hardware.CHIPS[CARD], llama, "bf16", "static")
+_, crumbs = together(CARD, 0.008)
+markdown(
+    f"A step with a single answer and no prompt takes {floor_ms:.1f} ms. Under a limit of 8 ms that leaves room for {crumbs} tokens of a prompt per step, "
+    f"and 4,096 of them take {0.008 * -(-4096 // crumbs):.1f} s. Apart they take {read_s + journey(llama, CARD, 4096, 50e9)[3]:.2f} s under any limit."
+)
+
+# %% [markdown]
+# So disaggregation pays
 #
 # - when **both** limits are tight, and chunks small enough for the one break the other;
 # - when the two sides want **different machines**: compute for reading, bandwidth and memory for writing, other parallelism;
@@ -994,7 +1003,7 @@ markdown(
 #
 # | trap | how it looks | guard here |
 # | --- | --- | --- |
-# | the mean gap | unchanged by the freeze: one long gap among forty | p99 over every gap, and the longest |
+# | the mean gap, or TPOT | the freeze is spread over the whole answer: a server that is a little slow | p99 over every gap, and the longest |
 # | a window in which the freeze is rarer than 1 in 100 | p99 looks perfect, and users still complain | 40 gaps per answer: the freeze is 2.5 % of them |
 # | TTFT of the *other* requests | chunking looks free | the long prompt's own TTFT stands beside the gaps |
 # | disaggregation compared with an unchunked engine | "no more stalls": chunks had removed most of them | together is chunked, under the same limit |

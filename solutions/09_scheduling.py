@@ -324,7 +324,7 @@ grader.check("forgotten-answer", preempt)
 # Four statements about chunked prefill and preemption, in our words. One does not hold.
 #
 # - **a.** A prompt is read in N chunks. The keys and values of its chunks are read again N(N − 1)/2 times in all, in units of one chunk
-#   ([Sarathi-Serve](https://arxiv.org/abs/2403.02310), section 4).
+#   ([Sarathi-Serve](https://arxiv.org/abs/2403.02310) counts them).
 # - **b.** Chunks add arithmetic to attention, as a share of it chunk over prompt: a prompt of 32k in chunks of 2k takes about 6 % more, and linear
 #   layers no more at all ([a post of 2026](https://dev.to/ji_ai/chunked-prefill-why-one-long-prompt-stalls-every-decode-ln0)).
 # - **c.** A smaller token budget gives a better ITL, a larger one a better TTFT
