@@ -1,6 +1,6 @@
 """What a server costs on top of the model: an engine step at eight streams, driven directly and through `lumen serve`.
 
-    python benchmarks/server_overhead.py            SmolLM2-135M, about two minutes on two cores; writes evidence
+    python benchmarks/server_overhead.py            SmolLM2-135M, about a minute on two cores; writes evidence
     python benchmarks/server_overhead.py --quick    one round of short answers; writes nothing
 
 Both sides answer the same eight prompts in the same run, in turns. Directly: `engine.step()` in a loop, every part
@@ -120,7 +120,7 @@ def main() -> int:
     )
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
-    rounds, answer = (1, 16) if options.quick else (5, 96)
+    rounds, answer = (1, 16) if options.quick else (4, 64)
     model, tokenizer = lumen.load(NAME, dtype=torch.float32)
     text = assets.shakespeare()[0]
     steps: list[dict[str, float]] = []
@@ -137,6 +137,7 @@ def main() -> int:
                 seed=SEED + number,
             )  # a seed of its own: no round finds the last one's prompts in a prefix cache
             ours, theirs = direct(model, tokenizer, asked), through_server(url, asked)
+            print(f"round {number} of {rounds}: {len(ours)} steps, {len(theirs)} gaps", flush=True)
             if number:
                 steps += ours
                 gaps += theirs
