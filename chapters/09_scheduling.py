@@ -346,15 +346,21 @@ alone = [
 @torch.inference_mode()
 def shortfall(ids, written):
     """How far the written tokens' logits lie below the best ones, at most. No cache, no scheduler."""
-    logits = model(torch.tensor([ids + written], device=session.device))[0, len(ids) - 1 : -1]
+    hidden = model.hidden(torch.tensor([ids + written], device=session.device))
+    logits = model.head(hidden[0, len(ids) - 1 : -1])
     return float((logits.max(-1).values - logits[range(len(written)), written]).max())
 
 
+def right(ids, written, want):
+    """The tokens of the request alone; where two logits nearly tie, a token that is as likely counts, too."""
+    return written[: len(want)] == want or shortfall(ids, written[: len(want)]) < 1e-3
+
+
 for budget, run in runs.items():
-    same = all(got[: len(want)] == want for got, want in zip(run.answers, alone, strict=True))
-    print(f"budget {budget}: the same answers as each request alone: {same}")
+    ok = [right(*answer) for answer in zip(asked, run.answers, alone, strict=True)]
+    print(f"budget {budget}: every answer is that of the request alone: {all(ok)}")
+    assert all(ok)
 print("and the likeliest in one pass without a cache:", max(map(shortfall, asked, alone)) < 1e-3)
-assert all(run.answers[0][:CHECKED] == alone[0] for run in runs.values())
 assert max(map(shortfall, asked, alone)) < 1e-3
 
 # %% [markdown]
@@ -580,13 +586,13 @@ assert min(sums) > 300
 #
 # The rule says *whoever needs a block when there is none takes those of the worst rank*. In
 # [chapter 5](05_paged_cache.ipynb) we did that by hand to one row. Here the engine does it in the middle of everything: four requests
-# of 48 + 24 tokens, a pool of 12 blocks of 16, where they would need 20.
+# of 48 + 24 tokens, a pool of 13 blocks of 16, where they would need 20.
 
 
 # %%
 def squeezed(num_blocks, preemption="recompute", prefix="none"):
     """Four requests in a pool of `num_blocks`. Answers, the engine, bytes swapped out and in, seconds."""
-    engine = Engine(model, num_blocks=num_blocks, prefix=prefix, limits=Limits(4, 64, preemption=preemption))
+    engine = Engine(model, num_blocks=num_blocks, prefix=prefix, limits=Limits(4, 256, preemption=preemption))
     for i in range(4):
         engine.add(Request(f"{i}", prompts[i][:48], 24, arrival=float(i)))
     answers, moved = {f"{i}": [] for i in range(4)}, 0
@@ -604,9 +610,9 @@ def squeezed(num_blocks, preemption="recompute", prefix="none"):
 
 ways = {
     "room for all": squeezed(20),
-    "recompute": squeezed(12),
-    "recompute, with a prefix cache": squeezed(12, prefix="radix"),
-    "swap": squeezed(12, "swap"),
+    "recompute": squeezed(13),
+    "recompute, with a prefix cache": squeezed(13, prefix="radix"),
+    "swap": squeezed(13, "swap"),
 }
 
 # %% tags=["hide-input", "nbval-check-output"]
@@ -614,7 +620,7 @@ want = [lumen.generate(model, [prompts[i][:48]], 24, eos_ids=())[0].tokens for i
 needed = 4 * (48 + 24 - 1)
 rows = []
 for name, (answers, counters, moved, _) in ways.items():
-    assert list(answers.values()) == want, name
+    assert all(map(right, [p[:48] for p in prompts], answers.values(), want)), name
     again = counters.computed_tokens - needed
     rows.append(
         [
@@ -637,9 +643,9 @@ table(
 # The answers are the same, all four, in each of the four ways. That is no luck, and here is the proof. What a token depends on is
 # the tokens before it, their positions, and its request's own random stream. Preemption takes *computed*, and touches none of the
 # three: the tokens stay in the request, positions count from its start, the stream has moved on by exactly the tokens drawn. Keys
-# and values are a function of tokens and positions, so computing them again gives them again. (Up to the order of additions: a
-# batch of another shape may add in another order, and two nearly equal logits may then change places. It is the same for any two
-# batch sizes.)
+# and values are a function of tokens and positions, so computing them again gives them again. (Up to the order of additions. A
+# batch of another shape may add in another order, and two logits that nearly tie may change places, with preemption or without.
+# That is why `right` has its second half.)
 #
 # There is one way to get it wrong, and engines have: to start again *from the prompt* and forget what was already written. You will
 # meet it in the exercises.
@@ -859,7 +865,7 @@ table(
 )  # fmt: skip
 for request in (*short, late):
     (wanted,) = lumen.generate(model, [request.prompt], 4, eos_ids=())
-    assert all(result.answers[request.id][:4] == wanted.tokens for result in results.values())
+    assert all(right(request.prompt, r.answers[request.id], wanted.tokens) for r in results.values())
 assert all(h.num_bytes == 768 * cost.kv_bytes_per_token(config, "fp32") for h in handed.values())
 markdown(
     f"Bytes are exact: 768 · κ = {handed[True].num_bytes / 1e6:.1f} MB either way, and the answers begin as those of a single process do. The link "
