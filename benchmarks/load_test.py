@@ -33,7 +33,7 @@ from lumen.serve.load.command import load_tokenizer
 from lumen.serve.load.run import run
 
 RATES = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
-SECONDS, FEWEST, MOST = 20, 12, 48  # requests are sent for so long, but so many at least and at most
+SECONDS, FEWEST, MOST = 14, 10, 40  # requests are sent for so long, but so many at least and at most
 PROMPT, ANSWER, SLOTS, THREADS, SEED = 64, 32, 8, 2, 0
 SLO = {"ttft": 1000.0, "tpot": 150.0}  # milliseconds, for what is printed; readers choose their own
 NAME = "smollm2-135m"

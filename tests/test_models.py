@@ -155,7 +155,15 @@ def test_a_linear_layer_equals_a_plain_product_on_every_path(size_in, size_out, 
             linear, "can_pack", lambda packs=packs: packs and torch.backends.mkldnn.is_available()
         )
         layer = linear.Linear(size_in, size_out, bias=bias).to(dtype).requires_grad_(False)
-        for shape in [(1, 1, size_in), (3, 2, size_in), (64, size_in), (65, size_in), (2, 0, size_in)]:
+        for shape in [
+            (1, 1, size_in),
+            (2, 1, size_in),
+            (1, 2, size_in),
+            (3, 2, size_in),
+            (64, size_in),
+            (65, size_in),
+            (2, 0, size_in),
+        ]:
             x = torch.randn(*shape, dtype=dtype)
             assert torch.allclose(
                 layer(x), torch.nn.functional.linear(x, layer.weight, layer.bias), atol=close

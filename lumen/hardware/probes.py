@@ -48,7 +48,7 @@ def _inner(device: torch.device) -> int:
 
 
 def beyond_cache(device: torch.device) -> int:
-    """Bytes that no cache of the device holds: eight times the last level, 256 MiB at least.
+    """Bytes that no cache of the device holds: eight times the last level, 512 MiB at least.
 
     A virtual machine may be told less than it has: with 128 MiB, a sum ran at twice the speed of memory now and then.
     """
@@ -59,7 +59,7 @@ def beyond_cache(device: torch.device) -> int:
         units = {"K": 2**10, "M": MIB, "G": 2**30}
         texts = [path.read_text().strip() for path in sizes]
         level = max((int(t[:-1]) * units[t[-1]] for t in texts if t[-1:] in units), default=32 * MIB)
-    return max(256 * MIB, 8 * level)
+    return max(512 * MIB, 8 * level)
 
 
 def read_bandwidth(device: torch.device) -> dict[str, float]:
