@@ -14,7 +14,31 @@
 # Six exercises on the [chapter](../chapters/08_batching.ipynb). Each check looks at your own function and says
 # NOT STARTED, WRONG and why, or RIGHT. No model is loaded and nothing is timed.
 
-# %% tags=["setup"]
+# %% [markdown] tags=["badges"]
+# <div class="badges">
+#
+# [Colab: chapter](https://colab.research.google.com/github/lumen-course/lumen/blob/main/chapters/08_batching.ipynb) [Colab: exercises](https://colab.research.google.com/github/lumen-course/lumen/blob/main/exercises/08_batching.ipynb) [Colab: solutions](https://colab.research.google.com/github/lumen-course/lumen/blob/main/solutions/08_batching.ipynb)
+#
+# CPU is enough · read 30 min · run 1 min · practise 92 min · here: [chapter](../chapters/08_batching.ipynb), [exercises](../exercises/08_batching.ipynb)
+#
+# </div>
+
+# %% tags=["setup", "hide-input", "nbval-ignore-output"]
+import importlib
+import importlib.util
+import os
+import subprocess
+import sys
+
+if importlib.util.find_spec("lumen") is None:  # Colab: brings lumen, leaves torch and numpy as they are
+    repository = "lumen-inference @ git+https://github.com/lumen-course/lumen@main"
+    source = os.environ.get("LUMEN_SOURCE", repository)
+    subprocess.run([sys.executable, "-m", "pip", "install", "-q", source], check=True)
+    importlib.invalidate_caches()
+
+import lumen
+
+session = lumen.setup("08_batching")
 
 # %%
 import random
