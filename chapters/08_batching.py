@@ -348,7 +348,7 @@ table(
 )  # fmt: skip
 markdown(
     f"We measured {prefill_gain:.1f} for prompts of 32 tokens here. A prompt of one token is a decode step without a past, and "
-    "gains as much as one. So the row count of a step, not the number of users, decides what it costs: keep that for "
+    "gains as much as one; where the gain ends is the chip's business, at tens of rows here and at some hundreds on the H100. So the row count of a step, not the number of users, decides what it costs: keep that for "
     "[the next chapter](09_scheduling.ipynb), which will put prompts and answers into the same step."
 )
 
@@ -393,7 +393,9 @@ for side, logits in padded.items():
     assert off(logits, one_by_one) < 1e-5
 for name, logits in (("alone", one_by_one), ("left, positions forgotten", forgotten)):
     print(f"{name:26}", [tokenizer.decode([int(t)]) for t in logits.argmax(-1)])
-assert off(forgotten, one_by_one) > 0.1
+moved = [off(ours, right) > 0.1 for ours, right in zip(forgotten, one_by_one, strict=True)]
+print("scores moved by more than 10 %:", moved)
+assert moved == [True, True, False]
 
 # %% [markdown]
 # The last line is our **negative control**: the same left-padded rectangle without positions. Nothing fails. Each pad is read
@@ -473,7 +475,7 @@ markdown(
 # ## Predict: the same engine, another rule
 #
 # Now with a clock. Thirty-two requests wait at the door of `lumen.serve.Engine`, eight slots, answers log-normal with σ = 1 and
-# a median of 10 tokens, seed 0. The engine, the slots and the requests are the same; only the rule of admission differs. **How
+# a median of 8 tokens, seed 0. The engine, the slots and the requests are the same; only the rule of admission differs. **How
 # many times the tokens per second of static batching does continuous batching reach?**
 
 # %% tags=["predict"]
@@ -481,7 +483,7 @@ my_guess = 2.5  # tokens/s, continuous over static
 
 # %%
 SLOTS, REQUESTS = 8, 32
-lengths = lognormal_trace(REQUESTS, 128, 1, 10, sigma=1.0, seed=0).output.tolist()
+lengths = lognormal_trace(REQUESTS, 128, 1, 8, sigma=1.0, seed=0).output.tolist()
 work = [(prompts[i % 8], length) for i, length in enumerate(lengths)]
 print("answers of", lengths, "tokens")
 
@@ -676,7 +678,7 @@ try:
         [[r["engine"], f"{r['step_ms']:.1f}", f"{r['tokens_per_s']:.0f}"] for r in kept["rows"]],
         ["eight sequences decoding together", "a step (ms)", "tokens/s"], align="lrr",
     )  # fmt: skip
-    said = ", ".join(f"{ratio:.2f} times {name}'s" for name, ratio in kept["ratios"].items())
+    said = ", ".join(f"{ratio:.2f} times those of {name}" for name, ratio in kept["ratios"].items())
     text = f"The published run (`benchmarks/batching_peers.py`), same weights, fp32, one machine: our tokens/s are {said}."
 except FileNotFoundError:
     text = (
