@@ -576,7 +576,7 @@ assert min(sums) > 300
 
 # %% [markdown]
 # `lumen.serve.scheduler` is the same with four things more: block numbers instead of a count, prefix hits (computed *starts* at the
-# hit), swapping, and drafts for [speculation](15_speculative.ipynb) (total is *larger* by the tokens proposed). All of them are a
+# hit), swapping, and drafts for speculation, chapter 15 (total is *larger* by the tokens proposed). All of them are a
 # change of computed or of total. None of them is a phase.
 #
 # ## When the pool runs dry
