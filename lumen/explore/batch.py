@@ -72,7 +72,10 @@ class BatchLab:
                 f'<div style="display:flex;gap:1px;height:16px;margin:3px 0" aria-hidden="true">{cells}</div>'
             )
         words = f"{done.slots} slots over {steps} steps, {done.utilisation:.0%} of them used; dashed is idle"
-        return f'<p style="{SOFT};margin:8px 0 0">{words}</p>' + "".join(rows) + numbers(
+        chart = (
+            f'<p style="{SOFT};margin:8px 0 0">{words}</p><div style="margin:0 0 12px">{"".join(rows)}</div>'
+        )
+        return chart + numbers(
             [
                 ("tokens/s", f"{done.tokens_per_s:.0f}"),
                 ("slots in use", f"{done.utilisation:.0%}"),
