@@ -159,7 +159,7 @@ for count in (0, 24, 56, 120, 248, 504, LONG):
         [
             new,
             ANSWERS + count,
-            *(f"{1e3 * t:.1f}" for t in (matrices, parts.parts["attention"], parts.seconds)),
+            *(f"{1e3 * t:,.0f}" for t in (matrices, parts.parts["attention"], parts.seconds)),
         ]
     )
 table(
@@ -235,7 +235,7 @@ for budget, color in ((2048, palette.orange), (256, palette.blue), (64, palette.
         name=f"budget {budget}",
     )
 fig.update_layout(showlegend=True)
-log_axis(fig, "y", [20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000])
+log_axis(fig, "y", [5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000])
 fig
 
 # %% [markdown]
@@ -300,16 +300,10 @@ for b, run in runs.items():
         shift=14,
     )
 label_line(
-    fig,
-    1e3 * model_says[512][1],
-    1e3 * model_says[512][0],
-    "predicted",
-    palette.grey,
-    anchor="left",
-    shift=-14,
+    fig, 1e3 * model_says[2048][1], 1e3 * model_says[2048][0], "predicted", palette.grey, anchor="left"
 )
-log_axis(fig, "x", [500, 1000, 2000, 5000, 10_000, 20_000])
-log_axis(fig, "y", [50, 100, 200, 500, 1000, 2000, 5000, 10_000])
+log_axis(fig, "x", [20, 50, 100, 200, 500, 1000, 1500, 2000, 2500, 3000, 4000, 5000, 7000, 10_000, 20_000])
+log_axis(fig, "y", [5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000])
 fig
 
 # %% tags=["hide-input"]
@@ -401,7 +395,7 @@ for name, color in zip(CARDS, (palette.blue, palette.orange, palette.green), str
         x=counts, y=[1e3 * card_step(name, c) for c in counts], mode="lines+markers", line_color=color
     )
     label_line(fig, counts[0], 1e3 * card_step(name, 8), name.split()[0], color, anchor="left", shift=12)
-log_axis(fig, "x", [8, 32, 128, 512, 2048, 8192])
+log_axis(fig, "x", [8, 32, 128, 512, 2048, 8192], ["8", "32", "128", "512", "2,048", "8,192"])
 log_axis(fig, "y", [5, 10, 20, 50, 100, 200, 500, 1000])
 fig
 
