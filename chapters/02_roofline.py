@@ -933,7 +933,7 @@ show.markdown(
     f"Arrays of {min(beyond) / 2**20:g} to {max(beyond) / 2**20:g} MiB beat the roof, so they came from the chip's own "
     f"caches.{small_ones}{drift} The control "
     "fails as it should, and the lesson holds for models too: the roof is a statement about memory, and a model small enough "
-    "to stay in the last-level cache does not live under it. `hardware.measure()` goes round at least 256 MiB, and "
+    "to stay in the last-level cache does not live under it. `hardware.measure()` goes round at least 512 MiB, and "
     f"SmolLM2's {cost.weight_bytes(config, dtype) / 2**20:.0f} MiB do not fit either."
     if beyond
     else "No size beat the roof by 10% here: the caches are too small or too slow for this test, or the machine was busy. "
@@ -945,7 +945,7 @@ show.markdown(
 #
 # | trap | how it looks | guard here |
 # | --- | --- | --- |
-# | the benchmark's array fits in a cache | bandwidth above the data sheet, MBU of every model too low | probes go round eight times the last-level cache, 256 MiB at least |
+# | the benchmark's array fits in a cache | bandwidth above the data sheet, MBU of every model too low | probes go round eight times the last-level cache, 512 MiB at least |
 # | multiply-adds counted once, or a peak with 2:4 sparsity | MFU half, or half again, of what it is | two FLOPs a multiply-add; dense peaks only |
 # | MFU taken for the goal | recomputing everything scores best | tokens per second stand beside every percentage |
 

@@ -167,9 +167,7 @@ if importlib.util.find_spec("openai"):  # their own client, with another address
     from openai import OpenAI
 
     theirs = OpenAI(base_url=f"{url}/v1", api_key="-", http_client=httpx.Client(trust_env=False))
-    said = theirs.chat.completions.create(
-        model="smollm2-135m", messages=chat, max_tokens=24, temperature=0
-    )
+    said = theirs.chat.completions.create(model="smollm2-135m", messages=chat, max_tokens=24, temperature=0)
     print(f"openai's client: {said.usage.prompt_tokens} + {said.usage.completion_tokens} tokens\n")
 
 ask(body)  # warm-up
@@ -526,9 +524,9 @@ for values, color, dash in (
         line={"color": color, "dash": dash, "width": 2.5},
     )
 log_axis(fig, "y", [0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10])
-label_line(fig, MANY, waits[-1], "TTFT, 1.5 × too much", palette.orange, anchor="right", shift=12)
+label_line(fig, 22, waits[21], "TTFT, 1.5 × capacity", palette.orange, anchor="left", shift=-16)
 label_line(fig, 16, calm_waits[-1], "TTFT, half load", palette.blue, anchor="left", shift=10)
-label_line(fig, MANY, paces[-1], "TPOT, 1.5 × too much", palette.orange, anchor="right", shift=12)
+label_line(fig, 22, paces[21], "TPOT, 1.5 × capacity", palette.orange, anchor="left", shift=14)
 label_line(fig, 16, calm_paces[-1], "TPOT, half load", palette.blue, anchor="left", shift=-12)
 fig
 

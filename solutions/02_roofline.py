@@ -351,7 +351,7 @@ grader.check("memory-bandwidth", memory_bandwidth)
 
 # %% [markdown] tags=["solution-only"]
 # `lumen.hardware.measure()` does the same on your machine: it asks the system for the size of the last-level cache and goes
-# round eight times as much, 256 MiB at least.
+# round eight times as much, 512 MiB at least.
 
 # %% [markdown]
 # ## 6 · Llama-3-70B under 40 ms

@@ -37,7 +37,9 @@ class Mask:
 
     kind: Literal["all", "causal", "tensor"]
     bias: Tensor | None = None
-    any_key: Tensor | None = None  # (B, 1 or Hkv, T, 1): a query that reads nothing gives zero, not NaN; None: all do
+    any_key: Tensor | None = (
+        None  # (B, 1 or Hkv, T, 1): a query that reads nothing gives zero, not NaN; None: all do
+    )
 
 
 def mask_for(

@@ -423,7 +423,8 @@ exercises.add(
     importance=5,
     minutes=15,
     points=3,
-    shows="Under a limit on latency a batch is bought with bandwidth, and the largest that fits is seldom the one to run.",
+    shows="Under a limit on latency a batch is bought with bandwidth, and the largest that fits is seldom the one "
+    "to run.",
     check=Decision(
         choices={"chip": list(CARDS), "batch": range(1, 257)},
         constraints=[
