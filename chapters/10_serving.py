@@ -501,9 +501,10 @@ reveal(
 # \text{wait of the last} \approx \frac{N}{\mu} - \frac{N}{\lambda}
 # $$
 #
-# The clock shows somewhat more, because the house is not full at the beginning and at the end, so that over the whole run the
-# server finishes fewer than $\mu$ a second. But the shape is right: the wait grows with $N$, without end. There is no such
-# thing as the latency of an overloaded server, only the time for which it has been overloaded.
+# Do not expect the clock to agree to the last second. The house is not full at the beginning and at the end, which adds; and the
+# difference of two large numbers takes every error of $\mu$, which was measured once, threefold. But the shape is right: the wait
+# grows with $N$, without end. There is no such thing as the latency of an overloaded server, only the time for which it has been
+# overloaded.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 waits, calm_waits = samples(busy, "ttft", intended=True), samples(calm, "ttft", intended=True)
