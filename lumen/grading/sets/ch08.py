@@ -257,12 +257,11 @@ exercises.add(
 # debug --------------------------------------------------------------------------------------------
 
 
-def broken_draws(requests: list[tuple[int, int]], slots: int) -> list[list[float]]:
+def broken_draws(requests, slots):
     """What each request draws, a number for every token. Requests are (seed, tokens), served in order."""
     streams = [random.Random(seed) for seed, _ in requests[:slots]]
-    waiting = list(range(len(requests)))
-    running: list[int] = []
-    drawn: list[list[float]] = [[] for _ in requests]
+    waiting, running = list(range(len(requests))), []  # type: ignore[var-annotated]
+    drawn = [[] for _ in requests]  # type: ignore[var-annotated]
     while waiting or running:
         while waiting and len(running) < slots:
             running.append(waiting.pop(0))
