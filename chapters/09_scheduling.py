@@ -134,8 +134,12 @@ for number, (_, _, pieces) in enumerate(whole.steps[:3]):
 # or multiplying by it. Attention is each sequence's own affair: a decoding one reads its cache, a chunk of $c$ tokens behind $h$
 # cached ones looks at $c\,h + c(c+1)/2$ pairs of a query and a key.
 #
-# $$ t_\text{step} = \sum_\text{matrices} \max\!\left( \frac{b\,w}{\text{bandwidth}},\; \frac{2\,w\,n}{\text{rate}(n)} \right)
-# + t_\text{attention} + t_\text{rest} $$
+# $$
+# \begin{gathered}
+# t_\text{step} = t_\text{matrices} + t_\text{attention} + t_\text{rest} \\
+# t_\text{matrices} = \sum \max\!\left( \frac{b\,w}{\text{bandwidth}},\, \frac{2\,w\,n}{\text{rate}(n)} \right)
+# \end{gathered}
+# $$
 #
 # Here $b$ is bytes per weight and $\text{rate}(n)$ what this machine's matrix products reach with $n$ rows, measured once.
 # `lumen.cost.predict_mixed` adds it up for a list of pieces (positions held, tokens computed). Eight answers at context 100, and
