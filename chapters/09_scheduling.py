@@ -138,7 +138,8 @@ for number, (_, _, pieces) in enumerate(whole.steps[:3]):
 # \begin{gathered}
 # t_\text{step} = t_\text{matrices} + t_\text{attention} + t_\text{rest} \\
 # t_\text{matrices} = \sum \max(t_\text{read},\, t_\text{multiply}) \\
-# t_\text{read} = \frac{b\,w}{\text{bandwidth}}, \qquad t_\text{multiply} = \frac{2\,w\,n}{\text{rate}(n)}
+# t_\text{read} = \frac{b\,w}{\text{bandwidth}} \\
+# t_\text{multiply} = \frac{2\,w\,n}{\text{rate}(n)}
 # \end{gathered}
 # $$
 #
