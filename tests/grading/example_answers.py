@@ -110,7 +110,7 @@ ANSWERS = {
         wrong=[
             (23040, "factor 2 is missing"),
             (lambda: 138240, "query heads"),
-            (1536 * 100, "gave   153600 bytes"),
+            (46080 * 5, "smaller by a factor of about 5"),
             (45, "One layer is not enough"),
             (46080 * 1000, "factor 1,000"),
             (46080 * 8, "bits and bytes"),

@@ -196,7 +196,7 @@ ANSWERS = {
             (41.0, "tokens per second"),
             (0.215, "Is it what the step waits for"),
             (0.0244, "a factor 1,000"),
-            (48.8, "gave   48.8 ms"),
+            (170.8, "smaller by a factor of about 7"),
         ],
         stubs=[lambda: ...],
     ),

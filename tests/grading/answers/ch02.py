@@ -142,7 +142,7 @@ ANSWERS = {
             (50.2, "four FLOPs a byte"),
             (76.5, "80 GB card"),
             (100.3e9, "factor 1,000,000,000"),
-            (90, "a larger number in users"),
+            (300.9, "smaller by a factor of about 3"),
         ],
     ),
     "count-flops": Answers(

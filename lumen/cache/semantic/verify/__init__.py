@@ -49,10 +49,13 @@ def check(asked: str, stored: str) -> Verdict:
     A question compared with itself is refused only if it does not stand alone.
     """
     here, there = words(asked), words(stored)
+    alone = _context(asked, here) or _context(stored, there)
+    if asked == stored and not alone:
+        return Verdict(True)
     numbers, subject = quantities(asked, here)
     numbers_stored, subject_stored = quantities(stored, there)
     for rule, reason in (
-        ("context", _context(asked, here) or _context(stored, there)),
+        ("context", alone),
         ("negation", negation(here, there)),
         ("number", _numbers(numbers, numbers_stored) or _units(subject, subject_stored)),
         ("opposite", opposites(here, there)),
