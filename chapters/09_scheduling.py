@@ -228,7 +228,7 @@ markdown(
 # %% tags=["hide-input", "nbval-ignore-output"]
 fig = figure(
     f"The smaller the budget, the shorter and the more numerous the slow steps: {len(runs[512].times[0]) - 1} gaps of one answer",
-    x="token of the answer, counted from the document's arrival", y="gap before it (ms)", log_y=True,
+    x="token since the document's arrival", y="gap before it (ms)", log_y=True,
 )  # fmt: skip
 for budget, color in ((2048, palette.orange), (256, palette.blue), (64, palette.green)):
     line = runs[budget].times[0]

@@ -51,6 +51,18 @@ async ({ theme, first }) => {
     }
     return layers.reverse().reduce((below, c) => over(c, below), theme === "dark" ? [18, 18, 18, 1] : [255, 255, 255, 1]);
   };
+  // a word in a drawing stands on the last shape that was painted under its middle
+  const shape = (e) => {
+    if (!(e instanceof SVGTextElement)) return null;
+    const { x, y, width, height } = e.getBoundingClientRect(), [cx, cy] = [x + width / 2, y + height / 2];
+    let found = null;
+    for (const s of e.ownerSVGElement.querySelectorAll("rect, path")) {
+      if (!(s.compareDocumentPosition(e) & Node.DOCUMENT_POSITION_FOLLOWING)) break;
+      const b = s.getBoundingClientRect(), fill = getComputedStyle(s).fill;
+      if (fill.startsWith("rgb") && b.left <= cx && cx <= b.right && b.top <= cy && cy <= b.bottom) found = parse(fill);
+    }
+    return found;
+  };
   const light = (c) => { const [r, g, b] = c.map((v) => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
     return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
   const contrast = (a, b) => { const [x, y] = [light(a), light(b)].sort((p, q) => q - p); return (x + 0.05) / (y + 0.05); };
@@ -59,7 +71,7 @@ async ({ theme, first }) => {
     for (const e of scope.querySelectorAll("p, span, dt, dd, h3, label, legend, button, code, strong, b, li, td, th, text")) {
       const own = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
       if (!own || !e.checkVisibility() || e.closest(".sr, :disabled, [aria-hidden=true]")) continue;
-      const style = getComputedStyle(e), back = ground(e);
+      const style = getComputedStyle(e), on = shape(e), back = on ? over(on, ground(e)) : ground(e);
       let alpha = 1;
       for (let p = e; p; p = up(p)) alpha *= Number(getComputedStyle(p).opacity);
       const ink = parse(e instanceof SVGElement ? style.fill : style.color);

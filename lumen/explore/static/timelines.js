@@ -169,7 +169,7 @@ function render({ state, el }) {
 }
 
 const style = `
-.stage { margin-top: 6px; overflow: hidden; } .pair { margin-top: 10px; } .off { opacity: .55; }
+.stage { margin-top: 6px; overflow: hidden; } .pair { margin-top: 10px; } .off input { opacity: .45; }
 .guide { stroke: var(--line); fill: none; } .hatch { fill: var(--line); } .free { fill: url(#idle); stroke: var(--line); }
 .prompt { fill: var(--orange); } .answer { fill: var(--blue); } .slow { fill: var(--bluewash); stroke: var(--blue); } .edge { stroke: var(--card); stroke-width: 1.2; }
 svg .number { fill: var(--on); font-weight: 600; } svg .slow-text { fill: var(--ink); } .queue { fill: var(--grid); stroke: var(--soft); stroke-linejoin: round; }
