@@ -52,11 +52,10 @@ class _Group:
         width = -(-self.read // store.block_size)
         tables = [[*s.table[:width], *[store.spare] * (width - len(s.table))] for s in segments]
         self.table = torch.tensor(tables, dtype=torch.int64, device=device).flatten()
-        ends = torch.tensor([[s.end] for s in segments], device=device)
         starts = torch.tensor([[s.start] for s in segments], device=device)
         self.q_pos = starts + torch.arange(self.count, device=device)
-        read = torch.arange(self.read, device=device)
-        self.k_pos = torch.where(read < ends, read, -1)
+        # What a shorter neighbour's table does not hold lies behind its query, where the one mask rule hides it.
+        self.k_pos = torch.arange(self.read, device=device).expand(self.rows, -1)
         self.masks: dict[int | None, Mask] = {}
 
 

@@ -40,9 +40,8 @@ class Loaded(NamedTuple):
     tokenizer: TextTokenizer
 
 
-@torch.inference_mode(
-    False
-)  # weights made under inference mode count no writes, and linear layers could not pack them
+# Weights made under inference mode count no writes, and linear layers could not pack them.
+@torch.inference_mode(False)
 def load(name: str | os.PathLike[str], device: Any = None, dtype: torch.dtype | None = None) -> Loaded:
     """Model and tokenizer for `name`, by default on `lumen.device()` in the dtype that suits it.
 

@@ -122,8 +122,3 @@ class Sequence:
         """The tokens at positions `start` to `start + count`."""
         at = start - len(self.prompt)
         return (self.output + self.drafts)[at : at + count] if at >= 0 else self.tokens[start : start + count]
-
-    @property
-    def most(self) -> int:
-        """The most positions it will ever hold: the last token is never fed."""
-        return len(self.prompt) + self.request.max_new_tokens - 1
