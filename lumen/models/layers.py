@@ -108,9 +108,8 @@ class Decoder(nn.Module):
                 f"pos must have the shape of tokens {tuple(tokens.shape)}, got {tuple(pos.shape)}{held}."
             )
         if tokens.device.type == "cpu" and not torch.compiler.is_compiling():
-            check_range(
-                tokens, pos, self.config
-            )  # on a GPU this look would stall the stream; generate() checks there
+            # On a GPU this look would stall the stream; generate() checks there.
+            check_range(tokens, pos, self.config)
         state = NoCache() if cache is None else cache
         state.begin(pos)
         x = self.run(tokens, pos, state)

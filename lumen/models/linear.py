@@ -36,9 +36,8 @@ class Linear(nn.Linear):
         trains = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
         if x.device.type != "cpu" or torch.compiler.is_compiling() or trains or x.numel() == 0:
             return super().forward(x)
-        several = (
-            x.numel() > x.shape[-1]
-        )  # for a single row oneDNN's kernel is no better than blocks of the plain weight
+        # For a single row oneDNN's kernel is no better than blocks of the plain weight.
+        several = x.numel() > x.shape[-1]
         if several and x.dtype == weight.dtype == torch.float32 and not weight.is_inference() and can_pack():
             return packed(x, self._tiles(), self.bias)
         return blocked(x, weight, self.bias)

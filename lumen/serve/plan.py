@@ -1,0 +1,75 @@
+"""What a step may do, and what the scheduler decided that it does. No torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from .request import Sequence
+
+Policy = Literal["continuous", "static", "dynamic"]
+POLICIES = ("continuous", "static", "dynamic")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much a step may do. `max_seqs` sequences run at once; a step computes `token_budget` tokens at most.
+
+    `ageing`: after so many seconds of waiting a request outranks a new one that is one priority step ahead.
+    """
+
+    max_seqs: int = 8
+    token_budget: int = 256
+    policy: Policy = "continuous"
+    preemption: Literal["recompute", "swap"] = "recompute"
+    max_wait: float = 0.05
+    ageing: float = 10.0
+
+    def __post_init__(self) -> None:
+        if self.max_seqs < 1 or self.token_budget < self.max_seqs:
+            raise ValueError(
+                f"token_budget must be max_seqs or more, and that 1 or more, or somebody could never decode; got "
+                f"token_budget {self.token_budget} and max_seqs {self.max_seqs}."
+            )
+        if self.policy not in POLICIES or self.preemption not in ("recompute", "swap"):
+            raise ValueError(
+                f"policy is one of {', '.join(POLICIES)} and preemption recompute or swap; got {self.policy!r} and "
+                f"{self.preemption!r}."
+            )
+        if not self.ageing > 0 or not self.max_wait >= 0:
+            raise ValueError("ageing must be positive and max_wait 0 or more, both in seconds.")
+
+
+@dataclass(frozen=True)
+class Work:
+    """Positions `start` to `start + count` of a sequence are computed in this step; the last one may be sampled."""
+
+    sequence: Sequence
+    start: int
+    count: int
+
+    @property
+    def samples(self) -> bool:
+        return self.start + self.count == self.sequence.total
+
+
+@dataclass(frozen=True)
+class Swap:
+    """Content of `blocks`, the first `length` positions of a sequence, moves between the pool and host memory."""
+
+    sequence: Sequence
+    blocks: tuple[int, ...]
+    length: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One step. Order matters: first what leaves the pool, then what returns, then the forward over `work`."""
+
+    work: tuple[Work, ...] = ()
+    swap_out: tuple[Swap, ...] = ()
+    swap_in: tuple[Swap, ...] = ()
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(work.count for work in self.work)
