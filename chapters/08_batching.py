@@ -443,9 +443,9 @@ fig.update_yaxes(range=[0, 104])
 fig
 
 # %% [markdown]
-# σ is the spread of a log-normal: with σ = 1 two thirds of all answers lie within a factor of 2.7 of the median, which is what
-# traces of chats look like. The larger the batch, the longer its longest answer, and the emptier its slots. Batching helps, and
-# static batching takes back a good part of the help.
+# σ is the spread of a log-normal: with σ = 1 two thirds of all answers lie within a factor of $e$, about 2.7, of the median. The
+# larger the batch, the longer its longest answer, and the emptier its slots. Batching helps, and static batching takes back a
+# good part of the help.
 #
 # **Dynamic batching** mends something else: it starts when the batch is full *or* when the oldest request has waited long enough,
 # so that a lone request neither waits for ever nor runs alone while seven others are at the door. Once started, it is a static
