@@ -22,22 +22,22 @@
 
 # %% [markdown]
 # Put SmolLM2 behind an HTTP port and send it requests at half of what it can take. Everybody sees a first token in a
-# blink. Now triple the pace. First tokens take seconds, each guest waits longer than the one before, and there is no end
-# to it. Yet an answer that has begun is written at a good pace, as before. You look at the engine, and every step takes
-# what such a step always took.
+# blink. Now triple the pace. First tokens take seconds, and the later somebody comes, the longer they take. Yet an answer
+# that has begun is written at a good pace. You look at the engine: a step with eight answers in it takes what such a step
+# always took.
 #
 # **Where do the seconds come from, if no step became slower?**
 #
 # By the end you can
 #
 # - follow one request through five layers, and say how many milliseconds each of them takes;
-# - build the part that never shows half a character or half a stop string, and break the two short versions of it;
+# - build the part that never shows half a character or half a stop string, and break the short versions of it;
 # - predict from two step times how many requests a second a server carries, and from one subtraction how long people wait
 #   beyond that;
-# - say how far off a p99 on a dashboard can be, and read off one load test what three engines carry under your limits.
+# - say how far off a p99 on a dashboard can be, and read off one load test what a server carries under your limits.
 #
 # Needs: [prefill and decode](01_prefill_decode.ipynb), [measuring](03_measuring.ipynb), [batching](08_batching.ipynb),
-# [scheduling](09_scheduling.ipynb).
+# [scheduling](09_scheduling.ipynb); blocks are those of [the paged cache](05_paged_cache.ipynb).
 
 # %% tags=["setup", "hide-input", "nbval-ignore-output"]
 import importlib
@@ -64,20 +64,21 @@ import random
 import statistics
 import threading
 import time
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import httpx
 import torch
 from prometheus_client.parser import text_string_to_metric_families
 
 import lumen
-from lumen import assets, bench, hardware
+from lumen import assets, bench, cost, hardware
 from lumen.explore import Knee, Quiz, callout, figure, label_line, load_lab, markdown, palette, reveal, table
 from lumen.explore.knee import carried, judge, predicted_runs, step_times
 from lumen.explore.lab import milliseconds
 from lumen.explore.load import in_a_thread
 from lumen.explore.theme import log_axis
 from lumen.io.stop import StopMatcher
+from lumen.models import CONFIGS
 from lumen.serve.commands import bind
 from lumen.serve.engine import Engine
 from lumen.serve.load import arrivals, percentile, samples
@@ -175,15 +176,13 @@ engine.store.prefix.evict(engine.store.prefix.num_evictable())  # and forget it:
 log.clear()
 sent, lines = ask(body)
 for at, line in [*lines[:3], lines[-1]]:
-    print(
-        f"{1e3 * (at - sent):6.1f} ms  {line[:16]} … {line[-96:]}"
-        if len(line) > 120
-        else f"{1e3 * (at - sent):6.1f} ms  {line}"
-    )
+    short = line if len(line) <= 120 else f"{line[:16]} … {line[-96:]}"
+    print(f"{1e3 * (at - sent):6.1f} ms  {short}")
 
 # %% [markdown]
 # That is the whole protocol of a stream: lines that begin with `data:`, an empty line after each, JSON inside, and a `[DONE]`
-# (*server-sent events*; the first event only says whose turn it is). Before we look at the clock: is it the right answer?
+# ([server-sent events](../book/glossary.md#term-server-sent-events); the first one only says whose turn it is). Before we look
+# at the clock: are these the tokens that `lumen.generate` makes without a server?
 
 # %% tags=["nbval-ignore-output"]
 events = [
@@ -199,8 +198,8 @@ print(text)
 # %% [markdown]
 # ## One request, five layers
 #
-# Now the clock. Everything ran in this process, so all the times lie on one axis: what the client saw, and what each layer
-# of the server wrote down.
+# The `assert` says that they are. Now the clock. Everything ran in this process, so all the times lie on one axis: what the client saw, and what each
+# layer of the server wrote down.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 steps = [(begin, end) for layer, begin, end in log if layer == "step"]
@@ -218,18 +217,14 @@ for at, _ in shown:
     spans.append(("5 detokeniser, stream", done, at))
 LAYERS = ("1 API", "2 template, tokenizer", "3 scheduler", "4 engine", "5 detokeniser, stream")
 first, last = shown[0][0], lines[-1][0]
-spent = {
-    layer: sum(max(0.0, min(e, first) - b) for name, b, e in spans if name == layer and b < first)
-    for layer in LAYERS
-}
-later = {
-    layer: sum(e - max(b, first) for name, b, e in spans if name == layer and e > first) for layer in LAYERS
-}
+ready = max(end for _, end in steps if end <= first)  # the step that made the first token is done
+spent = {layer: sum(e - b for name, b, e in spans if name == layer and b <= ready) for layer in LAYERS}
+later = {layer: sum(e - b for name, b, e in spans if name == layer and b > ready) for layer in LAYERS}
 outside = 1 - sum(end - begin for begin, end in forwards) / (last - sent)
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 fig = figure(
-    f"From sending to [DONE]: {1e3 * (last - sent):,.0f} ms, of which {outside:.1%} is not the model",
+    f"From sending to [DONE]: {1e3 * (last - sent):,.0f} ms, of which {outside:.1%} is not the engine",
     x="since the request was sent (ms)", y="layer", height=330,
 )  # fmt: skip
 colors = dict(
@@ -248,11 +243,12 @@ fig.update_yaxes(autorange="reversed", title_text=None)
 fig
 
 # %% [markdown]
-# Read it from top to bottom. The **API** parses HTTP and JSON and checks every field, so that nothing behind it has to. The
-# **template** turns messages into one text, the **tokenizer** turns that into ids. The **scheduler** gets the request through a
-# door between two threads, finds it a slot and blocks, and from then on puts it into the plan of every step. The **engine**
-# runs the forward and draws a token. The **detokeniser** finds the text that is certain, and the **stream** sends it off. Then
-# 3, 4, 5 again, once a token.
+# The picture ends at the fifth token; read it from top to bottom. The **API** parses HTTP and JSON and checks every field, so
+# that nothing behind it has to. The **template** turns messages into one text, the **tokenizer** turns that into ids. HTTP and
+# forwards run in two threads, so that neither stops the other; here the request changes over. The **scheduler** finds it a
+# *slot*, which is a place in the batch, and blocks, and from then on puts it into the plan of every step. The **engine** runs
+# the forward and draws a token. The **[detokeniser](../book/glossary.md#term-detokeniser)** finds the text that is certain, and
+# the **stream** sends it off. Then 3, 4, 5 again, once a token.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 table(
@@ -261,9 +257,10 @@ table(
     ["layer", "until the first token (ms)", "per later token (ms)"],
 )
 markdown(
-    f"Of the {milliseconds(first - sent)} to the first token the model took {spent['4 engine'] / (first - sent):.0%}. So for one "
-    "guest, four of the five layers are nearly free. They are where servers go wrong all the same; let us take them "
-    "apart from the end."
+    f"Of the {milliseconds(first - sent)} to the first token the engine took {spent['4 engine'] / (first - sent):.0%}. (In the last "
+    "column the rows may add up to more than the whole: one token is sent while the next is computed.) For one guest, four of "
+    "the five layers are nearly free. Layer 4 had chapters of its own. Here come the faults and the waits of the others, "
+    "from the end: 5, 3 and 1."
 )
 
 # %% [markdown]
@@ -286,11 +283,8 @@ markdown("Decoded one by one: " + "".join(tokenizer.token_bytes(i).decode(errors
 
 # %% [markdown]
 # Two short ways come to mind. Decode each token as it comes: wrong, as you see. Decode the whole answer again after each
-# token and send what is new: quadratic, and at every cut the broken character is in the text, only to change when the next
-# token comes; what was sent cannot be taken back. The right way holds bytes back until their character is whole.
-#
-# Stop strings are the same problem, one level up. With `stop=["\n\nUser:"]`, the text `\n\nUs` may become the stop or may
-# not. So it must wait too.
+# token and send what is new: quadratic in its length, and wrong as well, because the sign `�` that was sent for half a
+# character cannot be taken back. The right way holds bytes back until their character is whole.
 
 
 # %%
@@ -306,7 +300,7 @@ def unfinished(raw):
 
 
 class Detokeniser:
-    """Ids in, certain text out."""
+    """Ids in, certain text out; `finish` gives what is held when the answer ends."""
 
     def __init__(self, token_bytes):
         self.token_bytes, self.held = token_bytes, b""
@@ -321,8 +315,14 @@ class Detokeniser:
         return self.held.decode("utf-8", errors="replace")
 
 
+# %% [markdown]
+# Stop strings are the same problem, one level up. With `stop=["\n\nUser:"]`, the text `\n\nUs` may become the stop or may
+# not. So it must wait too.
+
+
+# %%
 class StopHolder:
-    """Text in, certain text out, and the stop that was found."""
+    """Text in, certain text out, and the stop that was found; `finish` gives what is held when the answer ends."""
 
     def __init__(self, stops):
         self.stops, self.held = stops, ""
@@ -338,11 +338,14 @@ class StopHolder:
         out, self.held = self.held[:whole], self.held[whole:]
         return out, None
 
+    def finish(self):
+        return self.held
+
 
 # %% [markdown]
-# Now the proof. Two thousand streams of random tokens, half of them fragments of characters, cut off anywhere. The joined
-# pieces must equal the full decode: by Lumen's stream decoder, by `tokenizer.decode`, and by the `tokenizers` library, which is
-# what transformers uses.
+# Now the test: two thousand answers of random tokens, half of them from beyond ASCII, that end anywhere. The joined pieces
+# must equal the full decode: by Lumen's stream decoder, by `tokenizer.decode`, and by the `tokenizers` library, which is what
+# transformers uses.
 
 # %% tags=["nbval-check-output"]
 dice = random.Random(0)
@@ -356,12 +359,12 @@ for _ in range(2000):
     assert text == "".join(theirs.feed(i) for i in ids) + theirs.finish() == tokenizer.decode(ids)
     assert text == tokenizer.backend.decode(ids, skip_special_tokens=True)
     broken += text != "".join(tokenizer.token_bytes(i).decode(errors="replace") for i in ids)
-print(f"2000 streams right; token by token, {broken} of them would have been broken")
+print(f"2000 answers right; token by token, {broken} of them would have been broken")
 
 # %% [markdown]
-# That last number is a **negative control**: if the naive decoder passed, the test would be worth nothing. The stops get the
-# same treatment, with two ways that are often written. One looks for the stop in each chunk. The other looks in the whole text,
-# and has already sent the beginning of the stop when it finds it.
+# That last number is a **negative control**: if the naive decoder passed, the test would be worth nothing. (It is small because
+# random halves seldom fit; those of real text do.) The stops get the same treatment, with two short ways. One looks for the
+# stop in each chunk. The other looks in the whole text, and has already sent the beginning of the stop when it finds it.
 
 # %% tags=["nbval-check-output"]
 missed = leaked = stopped = 0
@@ -375,6 +378,8 @@ for _ in range(2000):
         sent_text, hit = sent_text + got[0], got[1]
         if hit:
             break
+    else:
+        assert sent_text + ours.finish() == "".join(chunks)
     stopped += hit is not None
     missed += hit is not None and not any(s in chunk for s in stops for chunk in chunks)
     seen = ""  # the other short way: send the chunk, then look
@@ -387,20 +392,21 @@ print(f"{stopped} of 2000 texts hold a stop. Looked for in each chunk, {missed} 
 print(f"looked for in the text so far, {leaked} have sent a part of the stop before it is found")
 
 # %% [markdown]
-# Holding back costs latency, but only where text is uncertain: one token of the duck, and at most the length of the longest
-# stop. ITL measured at the client has a gap there which the engine never had.
+# Holding back costs latency, but only where text is uncertain: a character waits for its last byte, and of what could become a
+# stop at most one letter less than the longest stop waits. [ITL](../book/glossary.md#term-ITL) measured at the client has a gap
+# there which the engine never had.
 #
 # ## Layer 3: the queue
 #
-# Back to the seconds. A server has $S$ slots, and a request that finds them taken waits in front of the scheduler. With
-# everyone asking for $n$ tokens, a full house of $S$ requests costs $S$ prefills and $n - 1$ full decode steps, and then
-# $S$ requests are done. So the server finishes
+# Back to the seconds. A server has $B$ slots, and a request that finds them taken waits in front of the scheduler. With
+# everyone asking for $n$ tokens, a full house of $B$ requests costs $B$ prefills and $n - 1$ full decode steps, and then
+# $B$ requests are done. So the server finishes about
 #
 # $$
-# \mu = \frac{S}{S\, t_\text{prefill} + (n - 1)\, t_\text{step}(S)}
+# \mu = \frac{B}{B\, t_\text{prefill} + (n - 1)\, t_\text{step}(B)}
 # $$
 #
-# requests a second, and no more, whatever is asked of it.
+# requests a second, however many are asked of it.
 
 # %% tags=["nbval-ignore-output"]
 PROMPT, ANSWER, COUNT = 64, 32, 24
@@ -412,22 +418,22 @@ mu_model = SLOTS / (SLOTS * t_prefill + (ANSWER - 1) * t_full)
 # %% tags=["hide-input", "nbval-ignore-output"]
 table(
     [
-        ["$S$", "slots", "1", str(SLOTS)],
+        ["$B$", "slots", "–", str(SLOTS)],
         ["$n$", "tokens of an answer", "tokens", str(ANSWER)],
         ["$t_\\text{prefill}$", f"one prompt of {PROMPT} tokens, by the cost model of chapter 2", "s", milliseconds(t_prefill)],
-        ["$t_\\text{step}(S)$", "one token for each of eight sequences, halfway", "s", milliseconds(t_full)],
+        ["$t_\\text{step}(B)$", f"one token for each of {SLOTS} sequences, halfway through their answers", "s", milliseconds(t_full)],
         ["$\\mu$", "saturation throughput", "1/s", f"{mu_model:.2f}"],
         ["$\\lambda$", "offered load, chosen by the world", "1/s", "?"],
     ],
-    ["symbol", "here", "unit", "value"],
+    ["symbol", "what it is", "unit", "here"],
     align="lllr",
 )  # fmt: skip
 
 # %% [markdown]
 # ## Predict: how many a second?
 #
-# Eight users each send a prompt of 64 tokens, wait for their 32 tokens of answer, and at once ask again. One user alone
-# would be served in about 32 steps. How many requests a second does the server finish?
+# Eight users each send a prompt of 64 tokens, wait for their 32 tokens of answer, and at once ask again: a
+# [closed loop](../book/glossary.md#term-closed-loop). How many requests a second does the server finish?
 
 # %% tags=["predict"]
 my_guess = 8.0  # requests a second
@@ -463,8 +469,9 @@ closed_stay = statistics.mean(samples(closed, "e2el"))
 markdown(
     f"The formula says {mu_model:.2f}, the clock {mu:.2f}"
     + (f", {abs(off):.0%} {'less' if off < 0 else 'more'}: " if abs(off) > 0.02 else ": ")
-    + "the formula knows no HTTP and no client, and here both share the cores with the model; the prompts, on the other hand, "
-    "ride along with other people's tokens. **Little's law** checks the measurement: the number of "
+    + "the formula knows no HTTP and no client, and here both share the cores with the model. It does not know that a freed slot "
+    "stays empty for one step, until its user has asked again. And it pays for prompts in full, where they ride along with other "
+    "people's tokens. **Little's law** checks the measurement: the number of "
     f"requests inside is their rate times their stay, {mu:.2f}/s × {closed_stay:.2f} s = **{mu * closed_stay:.1f}**, and we know "
     f"that it was {SLOTS}."
 )
@@ -472,8 +479,8 @@ markdown(
 # %% [markdown]
 # ## Predict: half again too much
 #
-# Now nobody waits for anybody. Forty-eight requests come at random moments, one and a half times as fast as the server can
-# finish them. How long does the last of them wait for its whole answer?
+# Now nobody waits for anybody: an [open loop](../book/glossary.md#term-open-loop). Forty-eight requests come at random moments,
+# one and a half times as fast as the server just finished them. How long does the last of them wait for its whole answer?
 
 # %% tags=["predict"]
 my_guess = 2.0  # seconds, for the last of 48 requests
@@ -494,25 +501,25 @@ reveal(
 )  # fmt: skip
 
 # %% [markdown]
-# The model is a bathtub. Requests flow in at $\lambda$ and out at $\mu$. The last one arrives at $N / \lambda$; the server,
-# busy all the time, is done with everything at about $N / \mu$:
+# The model is a bathtub. Requests flow in at $\lambda$ and out at $\mu$. The last of $R$ requests arrives at $R / \lambda$; the
+# server, busy all the time, is done with everything at about $R / \mu$:
 #
 # $$
-# \text{wait of the last} \approx \frac{N}{\mu} - \frac{N}{\lambda}
+# \text{wait of the last} \approx \frac{R}{\mu} - \frac{R}{\lambda}
 # $$
 #
-# Do not expect the clock to agree to the last second. The house is not full at the beginning and at the end, which adds; and the
-# difference of two large numbers takes every error of $\mu$, which was measured once, threefold. But the shape is right: the wait
-# grows with $N$, without end. There is no such thing as the latency of an overloaded server, only the time for which it has been
-# overloaded.
+# Do not expect the clock to agree to the last second. The house is not full at the beginning and at the end, which adds; the
+# next request already stands at the door when a slot is freed, which subtracts; and a difference of two large numbers takes
+# every error of $\mu$, which was measured once, threefold. But the shape is right: the wait grows with $R$, without end. So the
+# latency of an overloaded server is no property of the server. It says how long the overload has lasted.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 waits, calm_waits = samples(busy, "ttft", intended=True), samples(calm, "ttft", intended=True)
 paces, calm_paces = samples(busy, "tpot"), samples(calm, "tpot")
 fig = figure(
-    f"First tokens come {percentile(waits, 90) / percentile(calm_waits, 90):.0f} times as late, the next ones "
-    f"{statistics.median(paces) / statistics.median(calm_paces):.1f} times as slowly",
-    x="request, in the order in which they came", y="seconds", height=430, log_y=True,
+    f"First tokens come {percentile(waits, 90) / percentile(calm_waits, 90):.0f} times as late (p90), the next ones "
+    f"{statistics.median(paces) / statistics.median(calm_paces):.1f} times as slowly (median)",
+    x="request, in the order in which they came", y="TTFT and TPOT (seconds)", height=430, log_y=True,
 )  # fmt: skip
 for values, color, dash in (
     (waits, palette.orange, "solid"), (calm_waits, palette.blue, "solid"),
@@ -532,8 +539,9 @@ label_line(fig, 16, calm_paces[-1], "TPOT, half load", palette.blue, anchor="lef
 fig
 
 # %% [markdown]
-# Lines are TTFT, dots TPOT. Once inside, a request shares its steps with seven others at most, whatever stands outside
-# the door. So TPOT is capped by the number of slots and TTFT by nothing.
+# Lines are [TTFT](../book/glossary.md#term-TTFT), dots [TPOT](../book/glossary.md#term-TPOT). Once inside, a request shares its
+# steps with seven others at most, whatever stands outside the door. A fuller step is a little slower, and no step is fuller
+# than eight. So TPOT is capped by the number of slots and TTFT by nothing.
 #
 # And the server itself can say where the time went. Its scheduler notes when a request came and when it was first run.
 
@@ -566,21 +574,24 @@ table(
 )
 callout(
     "takeaway",
-    f"**Takeaway.** No step became slower. {queue / (queue + inside):.0%} of the time to first token was spent in the queue. "
+    f"**Takeaway.** With all slots taken a token took {milliseconds(statistics.median(samples(closed, 'tpot')))} when eight users took "
+    f"turns, and {milliseconds(statistics.median(paces))} with a crowd outside. The seconds are not in the steps: "
+    f"{queue / (queue + inside):.0%} of the time to first token was spent in the queue. "
     + (
-        f"At half load p90 of TTFT is {milliseconds(percentile(calm_waits, 90))}; at three times that load it is as long as "
-        "the overload has lasted. "
+        f"At half load p90 of TTFT is {milliseconds(percentile(calm_waits, 90))}; at three times that load it grows for as long "
+        "as the load lasts. "
         if percentile(waits, 90) > 3 * percentile(calm_waits, 90)
         else "(The machine was busy with other things here, so the calm run was not calm; run both again.) "
     )
-    + "A server has no speed limit that one could hit. It has a queue, and either it empties or it does not.",
+    + "Beyond saturation a server does not become slow. Its queue no longer empties.",
 )
 
 # %% [markdown]
 # ## The p99 on the dashboard
 #
-# Nobody keeps every latency of every request. A server counts them in buckets, and Prometheus guesses the percentile:
-# find the bucket in which it lies, and go into it as far as the count says, as if the values lay there evenly.
+# A server does not keep the latency of every request. It counts them in buckets, and Prometheus, which collects such counts,
+# estimates the percentile: find the bucket in which it lies, and go into it as far as the count says, as if the values lay
+# there evenly.
 
 
 # %%
@@ -604,18 +615,23 @@ for p in (50, 90, 99):
     low = max(edge for edge in edges if edge < high)
     rows.append([f"p{p}", exact, guess, f"{low:g} to {high:g}", f"{100 * (guess / exact - 1):+.0f} %"])
     worst = max(worst, abs(guess / exact - 1))
-table(rows, ["TTFT of the busy run", "exact (s)", "from buckets (s)", "bucket (s)", "off by"], align="lrrrr")
+table(
+    rows,
+    ["TTFT of the busy run", "at the client (s)", "from buckets (s)", "bucket (s)", "off by"],
+    align="lrrrr",
+)
 markdown(
-    f"Off by up to {worst:.0%} here, and the bucket's width is all that one may rely on. Two consequences. If you promise 300 ms, "
+    f"Off by up to {worst:.0%} here. It could have been worse: all values with these counts give the same estimate, so a p99 "
+    f"anywhere between {low:g} and {high:g} s can be off by up to {high / low - 1:.0%}. Two consequences. If you promise 300 ms, "
     "there should be an edge at 300 ms: then the share *within* the promise is exact. And quantiles of several servers are made "
     "by adding buckets first, never by averaging quantiles."
 )
 
 # %% [markdown]
-# ## A client who leaves
+# ## Layer 1: a client who leaves
 #
-# People close tabs. Their request has a slot, blocks, and a long way to go. If nobody tells the engine, it writes to the end
-# for an empty room. Here somebody asks for 400 tokens, reads five pieces and hangs up.
+# People close tabs. Only the layer that holds the connection can know it. If it does not tell the engine, the engine writes to
+# the end for an empty room. Here somebody asks for 400 tokens, reads five pieces and hangs up.
 
 # %% tags=["nbval-ignore-output"]
 pool, prefix = engine.store.pool, engine.store.prefix
@@ -634,7 +650,7 @@ story = {
 }
 with httpx.Client(trust_env=False) as client:
     with client.stream("POST", f"{url}/v1/completions", json=story) as answer:
-        pieces = [line for line, _ in zip(answer.iter_lines(), range(10), strict=False) if line]
+        pieces = [line for line in islice(answer.iter_lines(), 10) if line]  # every other line is empty
         held, running = in_use(), engine.num_running
     gone = time.monotonic()
 while engine.num_running and time.monotonic() - gone < 5:
@@ -644,13 +660,13 @@ print(f"while it ran: {held} blocks in use, {running} running")
 print(f"{milliseconds(freed)} after the hang-up: {left} blocks in use, {engine.num_running} running")
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-unread = 400 - len(pieces)
-full_blocks = -(-(len(tokenizer.encode(plays[:400])) + 400) // pool.block_size)
+unread = story["max_tokens"] - len(pieces)
+full_blocks = -(-(len(tokenizer.encode(story["prompt"])) + story["max_tokens"]) // pool.block_size)
 assert left == 0 and engine.num_running == 0
 markdown(
-    f"The blocks came back at the next step. Without that, about {unread} more steps would have been run for nobody, with up to "
-    f"{full_blocks} blocks held, and one slot in {SLOTS} taken: while it lasts, an eighth of the server is gone. The rule: *every way out of a request frees its blocks*: its end, a stop, an error, a client that left, a client that "
-    "reads nothing. A handler that does not stream needs its own ear on the connection, "
+    f"The blocks came back at the next step. Without that, about {unread} more steps would have been run for nobody, with one of "
+    f"{SLOTS} slots taken and up to {full_blocks} blocks held. The rule: *every way out of a request frees its blocks*: its end, "
+    "a stop, an error, a client that left, a client that reads nothing. A handler that does not stream needs its own ear on the connection, "
     "[which is easily forgotten](https://github.com/ROCm/ATOM/pull/1562); and with prefill and decode on two machines, "
     "[both must hear of it](https://github.com/vllm-project/vllm/issues/50425)."
 )
@@ -658,12 +674,13 @@ markdown(
 # %% [markdown]
 # ## To the knee, with three engines
 #
-# One more question is left: is this server any good? The same load, with the same prompts, lengths and arrival times,
-# went to three servers on one machine (`benchmarks/load_test.py`): ours, `llama_cpp.server` and vLLM's server for CPUs. Move the
-# two limits, and see who carries what.
+# One more question is left: is this server any good? `benchmarks/load_test.py` sends the same load, with the same prompts,
+# lengths and arrival times, to three servers on one machine: ours, `llama_cpp.server` and vLLM's server for CPUs. Each has a
+# *knee*, an offered load from which its curve bends up. A server **carries** a load if nine requests in ten keep both limits.
+# Move the limits, and see who carries what.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-RATES = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
+RATES, LIMITS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0), (1.0, 0.15)  # requests a second; seconds of TTFT and of TPOT
 try:
     found = bench.load_evidence("load_test")
     engines, setting = found["data"]["engines"], found["data"]["setting"]
@@ -684,13 +701,13 @@ for one in engines:
         x for x in (one["version"], one["weights"] and f"{one['weights']} weights", source) if x
     )
 Knee(
-    engines, ttft=1.0, tpot=0.15,
+    engines, *LIMITS,
     lead=f"Prompts of {PROMPT} tokens, answers of {ANSWER}, at random moments; {source}.",
 )  # fmt: skip
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-LIMITS = 1.0, 0.15
 verdicts = {}
+within = f"within {LIMITS[0]:g} s and {1e3 * LIMITS[1]:g} ms"
 for one in engines:
     best = max(one["runs"], key=lambda r: judge(r, *LIMITS)["throughput"])
     first_run, peak = judge(one["runs"][0], *LIMITS), judge(best, *LIMITS)
@@ -701,7 +718,7 @@ table(
          "none of them" if carry is None else f"{carry:g}"]
         for name, (carry, low, peak) in verdicts.items()
     ],
-    ["server", "TTFT p50, quiet", "TPOT p50, quiet", "most requests/s", "most tokens/s", "carries within 1 s and 150 ms (requests/s)"],
+    ["server", "TTFT p50, quiet", "TPOT p50, quiet", "most requests/s", "most tokens/s", f"carries {within} (requests/s)"],
     align="lrrrrr",
 )  # fmt: skip
 if found is None:
@@ -712,16 +729,11 @@ else:
     quick = min(verdicts, key=lambda name: verdicts[name][1]["tpot"][0])
     many = max(verdicts, key=lambda name: verdicts[name][2]["tokens"])
     markdown(
-        f"For one guest, **{quick}** writes fastest. Under load, **{many}** writes most. "
+        f"At the lowest load **{quick}** writes fastest, at higher ones **{many}** writes most. "
         + (
-            "They are not the same engine, and that is the lesson of batching once more. "
-            if quick != many
-            else ""
-        )
-        + (
-            "llama-cpp-python's server runs one request at a time behind a lock: few bytes per weight make each answer quick, and the next "
-            "in line waits for all of it. (By default it even cuts a running answer off when a new request arrives; the test had to "
-            "switch that off.) Servers that batch read the weights once for eight."
+            "llama-cpp-python's server runs one request at a time behind a lock: few bytes per weight make each answer quick, and "
+            "the next in line waits for all of it. (By default it even cuts a running answer off when a new request arrives; the "
+            "test had to switch that off.) Servers that batch read the weights once for eight. "
             if "llama.cpp" in verdicts
             else ""
         )
@@ -735,7 +747,7 @@ else:
 #
 # ## Where it loses
 #
-# A server is a toll. What is it at one stream, and what at eight?
+# A server takes a toll of every token. How much at one stream, and how much at eight?
 
 # %% tags=["measure", "nbval-ignore-output"]
 ids = tokenizer.encode(plays[:300])
@@ -771,34 +783,48 @@ try:
         f"{toll['summary']['overhead']:+.1%}"
     )
     split = ", ".join(f"{name} {ms:.2f}" for name, ms in parts.items()) + " ms"
+    per_token = (toll["summary"]["served_step"] - toll["summary"]["model_step"]) / toll["summary"]["streams"]
 except bench.NoEvidence:
-    eight, split = "not published yet (`benchmarks/server_overhead.py`)", "–"
+    eight, split, per_token = "not published yet (`benchmarks/server_overhead.py`)", "–", None
 collapse = [judge(r, *LIMITS) for r in engines[0]["runs"]]
 table(
     [
         ["one stream, paged engine and HTTP against a bare loop", f"{milliseconds(one_direct)} → {milliseconds(one_served)} a token: {one_served / one_direct - 1:+.0%}"],
         ["eight streams, everything but the model", eight],
         ["the engine's step at eight streams", split],
-        ["past the knee", f"goodput {max(c['goodput'] for c in collapse):.2f} at best, {collapse[-1]['goodput']:.2f} a second at the highest load, while throughput stays at {collapse[-1]['throughput']:.2f}"],
+        [f"{engines[0]['name']} at ever higher loads, {within}", f"[goodput](../book/glossary.md#term-goodput) {max(c['goodput'] for c in collapse):.2f} requests/s at best, {collapse[-1]['goodput']:.2f} at the highest load, where throughput is {collapse[-1]['throughput']:.2f}"],
     ],
     ["case", "price"],
 )  # fmt: skip
+STREAMS = 256
+gpu_step = cost.predict_decode(
+    CONFIGS["llama-3-8b"], hardware.CHIPS["H100 SXM"], 1024, STREAMS, "bf16"
+).seconds
+markdown(
+    "The toll is per token and stream, the model's time per step. So a slower model makes its share vanish, and a faster chip makes it "
+    "grow. "
+    + (
+        f"At {toll['summary']['streams']} streams it was {1e6 * per_token:,.0f} µs per token, clients on the same cores included. "
+        f"{STREAMS} streams at that price would pay {milliseconds(STREAMS * per_token)} a step, where Llama-3-8B on an H100 takes "
+        f"{milliseconds(gpu_step)} (predicted, contexts of 1,024 tokens). "
+        if per_token
+        else ""
+    )
+    + "That is why vLLM, for one, gives HTTP, tokenizing and streaming "
+    "[a process of their own](https://docs.vllm.ai/en/stable/design/arch_overview/)."
+)
 
 # %% [markdown]
-# The toll is per token and per stream, the model's time is per step. A larger model makes the share vanish; a faster chip
-# makes it grow. At 5 ms a step and 256 streams, JSON, detokenising and sockets in one Python process would be the
-# bottleneck, which is why engines move them into processes of their own.
-#
-# And a second negative control, on the measuring side. The eight users above who waited for their answers kept the server
-# at 100 % of its capacity all the time. What did they think of it?
+# And a second negative control, on the measuring side. The eight users above who waited for their answers never let the
+# server rest. What did they think of it?
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 closed_waits = samples(closed, "ttft")
 markdown(
-    f"p90 of TTFT was **{milliseconds(percentile(closed_waits, 90))}** for them, at a throughput of {mu:.2f} requests a second; the open loop "
-    f"reported **{milliseconds(percentile(waits, 90))}** at {MANY / busy_seconds:.2f}. The same server, equally full. Eight people who each wait "
-    "their turn can never be nine, so no queue can form. A closed loop measures what a server can do; only an open loop "
-    "measures what happens to people."
+    f"p90 of TTFT was **{milliseconds(percentile(closed_waits, 90))}** for them, at a throughput of {mu:.2f} requests a second; the open "
+    f"loop reported **{milliseconds(percentile(waits, 90))}** at {MANY / busy_seconds:.2f}. The same server, busy in both. Eight people "
+    "who each wait their turn can never be nine, so no queue can form. A closed loop measures what a server can do; only an open "
+    "loop measures what happens to people."
 )
 
 # %% [markdown]
@@ -807,11 +833,11 @@ markdown(
 # | trap | how it looks | guard here |
 # | --- | --- | --- |
 # | a closed loop | full throughput, and no queue in sight | both loops on one server, side by side |
-# | a short test beyond the knee | a p99 that doubles when the test is twice as long | the bathtub: it is a duration, not a property |
+# | a short test beyond the knee | a p99 that doubles when the test is twice as long | the bathtub says so; rates are compared, or tests of one length |
 # | equal prompts | the prefix cache answers; TTFT is that of a hit | every prompt is cut from another place; the warm-up's are forgotten |
-# | answers end when they like | the engine whose answers are shorter wins | lengths are fixed, end tokens ignored |
+# | answers end when they like | the engine whose answers are shorter wins | lengths are fixed, end tokens ignored; llama-cpp-python cannot ignore them, so its few early ends count as they are |
 # | events counted as tokens | TPOT too high when pieces are held back or joined | tokens are counted by the server's `usage` |
-# | client and server on the same cores | the server looks slower | true here, and for all three engines alike |
+# | client and server on the same cores | the server looks slower | none: it is so here, for all three engines alike |
 #
 # ## Play
 #
@@ -823,38 +849,39 @@ lab = load_lab(url, tokenizer, plays, rate=round(2 * mu, 2), count=16, answer=16
 # %% [markdown]
 # ## In production
 #
-# The same five layers stand everywhere; what differs is which of them was somebody's reason to begin. Read in November 2026:
+# The same five layers stand in all of them. Read in November 2026; the last column gives slots, tokens per step, and the limit
+# on the queue if there is one:
 #
-# | engine | take it when | slots · queue · tokens per step |
+# | engine | take it when | slots · tokens per step · queue |
 # | --- | --- | --- |
-# | [vLLM](https://docs.vllm.ai/en/stable/cli/serve/) | the default for GPUs: most models, most hardware, `vllm serve` | `--max-num-seqs`, `--max-num-batched-tokens` |
-# | [SGLang](https://docs.sglang.io/docs/advanced_features/server_arguments.md) | prompts share much (agents, few-shot), structured output | `--max-running-requests`, `--chunked-prefill-size` |
-# | [TensorRT-LLM](https://nvidia.github.io/TensorRT-LLM/commands/trtllm-serve.html) | NVIDIA only, and the last percents count; `trtllm-serve` runs on PyTorch by default since 1.0 | `--max_batch_size`, `--max_num_tokens` |
-# | [llama.cpp](https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md) | CPU, laptop, any GPU; 2 to 8 bits; one file | `--parallel`, `--ubatch-size` |
-# | [Ollama](https://docs.ollama.com/faq), [LM Studio](https://lmstudio.ai/docs) | one person, one machine, no wish to think about it | `OLLAMA_NUM_PARALLEL`, `OLLAMA_MAX_QUEUE` |
-# | [MLX LM](https://github.com/ml-explore/mlx-lm) | Apple silicon and its shared memory; `mlx_lm.server` | – |
+# | [vLLM](https://docs.vllm.ai/en/stable/cli/serve/) | the default for GPUs: most models, most hardware, `vllm serve` | `--max-num-seqs` · `--max-num-batched-tokens` · [`--max-num-queued-reqs`](https://github.com/vllm-project/vllm/pull/49445), new in 2026, counts running ones too |
+# | [SGLang](https://docs.sglang.io/docs/advanced_features/server_arguments.md) | prompts share much (agents, few-shot), structured output | `--max-running-requests` · `--chunked-prefill-size` · `--max-queued-requests` |
+# | [TensorRT-LLM](https://nvidia.github.io/TensorRT-LLM/commands/trtllm-serve.html) | NVIDIA only, and the last percents count; `trtllm-serve` runs on PyTorch by default since 1.0 | `--max_batch_size` · `--max_num_tokens` · – |
+# | [llama.cpp](https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md) | CPU, laptop, any GPU; 2 to 8 bits; one file | `--parallel` · `--ubatch-size` · – |
+# | [Ollama](https://docs.ollama.com/faq), [LM Studio](https://lmstudio.ai/docs) | one person, one machine, no wish to think about it | `OLLAMA_NUM_PARALLEL` · – · `OLLAMA_MAX_QUEUE` |
+# | [MLX LM](https://github.com/ml-explore/mlx-lm) | Apple silicon and its shared memory; `mlx_lm.server` | `--decode-concurrency` · – · – |
 # | [ONNX Runtime GenAI](https://github.com/microsoft/onnxruntime-genai) | inside an application, Windows and phones among them | a library, not a server |
 # | [Dynamo](https://github.com/ai-dynamo/dynamo) | many nodes: routing by cache, prefill and decode apart, on top of vLLM, SGLang or TensorRT-LLM | the engines' |
 # | [llm-d](https://llm-d.ai/docs/architecture/architecture) | the same idea on Kubernetes, around vLLM and the Inference Gateway | the engines' |
 # | [DeepSpeed-FastGen](https://github.com/deepspeedai/DeepSpeed-MII) | you have it already; its Dynamic SplitFuse is what others call chunked prefill | – |
 # | [TGI](https://github.com/huggingface/text-generation-inference) | not for anything new: in maintenance since 11 December 2025, archived since March 2026; its README points to vLLM, SGLang, llama.cpp and MLX | – |
 #
-# A queue limit belongs to every one of them. `lumen serve --max-queue 256` answers 429 beyond that, which is kinder than a
-# place in a line that does not move.
+# Where the last column has no limit on the queue, put one in front. `lumen serve --max-queue 256` (its default) answers 429, *too
+# many requests*, beyond that, which is kinder than a place in a line that does not move.
 #
 # ## Recap
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 markdown(
-    f"- **Five layers.** Of one request's {milliseconds(last - sent)}, {outside:.1%} was not the model; to the first token "
+    f"- **Five layers.** Of one request's {milliseconds(last - sent)}, {outside:.1%} was not the engine; to the first token "
     f"{milliseconds(spent['1 API'])} API, {milliseconds(spent['2 template, tokenizer'])} tokenizer, {milliseconds(spent['3 scheduler'])} scheduler and hand-over, "
     f"{milliseconds(spent['4 engine'])} engine, {milliseconds(spent['5 detokeniser, stream'])} stream.\n"
-    f"- **Certain text only.** Token by token, {broken} of 2,000 streams came out broken; of {stopped} stops, the short ways missed {missed} and leaked {leaked}. "
-    "Held bytes and held text: none.\n"
-    f"- **Saturation.** $S / (S\\,t_\\text{{prefill}} + (n-1)\\,t_\\text{{step}}(S))$ said {mu_model:.2f} requests a second, the clock {mu:.2f}. "
-    f"Beyond it, the last of {MANY} waits $N/\\mu - N/\\lambda$ = {fluid:.1f} s; it was {ends[-1]:.1f} s, {queue / (queue + inside):.0%} of TTFT in the queue.\n"
-    f"- **Dashboards.** A p99 from buckets was off by up to {worst:.0%}.\n"
-    "- **Engines, within 1 s and 150 ms:** "
+    f"- **Certain text only.** Token by token, {broken} of 2,000 answers came out broken; of {stopped} stops, the short ways missed {missed} and leaked {leaked}. "
+    "With held bytes and held text: none.\n"
+    f"- **Saturation.** $B / (B\\,t_\\text{{prefill}} + (n-1)\\,t_\\text{{step}}(B))$ said {mu_model:.2f} requests a second, the clock {mu:.2f}. "
+    f"Beyond it, the bathtub said {fluid:.1f} s for the last of {MANY}, the clock {ends[-1]:.1f} s; {queue / (queue + inside):.0%} of TTFT was queue.\n"
+    f"- **Dashboards.** A percentile from buckets was off by {worst:.0%} here; a p99 in its bucket can be off by {high / low - 1:.0%}.\n"
+    f"- **Engines, {within}:** "
     + "; ".join(
         f"{name} carries {'none of the loads' if v[0] is None else f'{v[0]:g} requests/s'}"
         for name, v in verdicts.items()
@@ -873,9 +900,9 @@ Quiz(
             "question": "TTFT has gone from 0.2 s to 8 s within a minute; TPOT is what it always is at this hour. What do you look at first?",
             "choices": [
                 {"text": "requests waiting, and the arrival rate", "ok": True, "why": "A request inside is as fast as ever, so the time is lost in front of the scheduler."},
-                {"text": "the tokenizer", "why": "It takes about a millisecond for a prompt, and would not grow within a minute."},
+                {"text": "the tokenizer", "why": "It was among the shortest bars of the picture, and its work does not grow within a minute."},
                 {"text": "the prefill kernels", "why": "A slow prefill would hold up everybody's decode steps as well, and TPOT would show it."},
-                {"text": "the network", "why": "It would delay every token alike. The gaps are as ever."},
+                {"text": "the network", "why": "A slow line would stretch the gaps as well. A long one adds milliseconds, not seconds that grow."},
             ],
         },
         {
@@ -885,8 +912,8 @@ Quiz(
             "right": "16 / (16 · 0.025 + 100 · 0.040) = 16 / 4.4.",
             "wrong": "A full house costs 16 prefills and 100 steps, and finishes 16 requests.",
             "slips": [
-                {"answer": 4.0, "tolerance": 0.03, "why": "You left the prefills out."},
-                {"answer": 3.98, "tolerance": 0.01, "why": "Each of the 16 requests has a prefill of its own."},
+                {"answer": 4.0, "tolerance": 0.01, "why": "You left the prefills out."},
+                {"answer": 3.975, "tolerance": 0.01, "why": "Each of the 16 requests has a prefill of its own."},
                 {"answer": 0.227, "tolerance": 0.01, "why": "That is one slot. There are sixteen."},
             ],
         },
@@ -897,7 +924,7 @@ Quiz(
                 {"text": "everything up to the space", "ok": True, "why": "`E` may be the beginning of the stop. It is held until the next character says no."},
                 {"text": "everything", "why": "Then `E` is on the screen when `ND` comes, and cannot be taken back."},
                 {"text": "nothing until the answer ends", "why": "Only text that could still become a stop has to wait."},
-                {"text": "everything but the last three characters", "why": "Safe, and late: `HE ` can never become the stop. Hold the longest end that begins one."},
+                {"text": "everything but the last two characters", "why": "Safe, and late: nothing that holds a space can become the stop. Hold the longest end that begins one."},
             ],
         },
         {
@@ -905,17 +932,17 @@ Quiz(
             "question": "A dashboard shows p99 of TTFT at 9.9 s for a server whose histogram has edges at 5 and 10 s. What do you know?",
             "choices": [
                 {"text": "that it lies between 5 and 10 s", "ok": True, "why": "The rest is the assumption that values lie evenly in the bucket."},
-                {"text": "that it is 9.9 s", "why": "If 1 % of the requests took 5.1 s each, the dashboard would show a value near 10 as well."},
-                {"text": "nothing", "why": "The bucket is known."},
+                {"text": "that it is 9.9 s", "why": "If half of the requests took 5.1 s each and the others less than 5, the dashboard would show 9.9 as well."},
+                {"text": "nothing", "why": "Counts say for certain in which bucket it lies."},
             ],
         },
         {
             "kind": "choice",
-            "question": "Which of the two limits can you keep at any load, by settings of the server alone?",
+            "question": "There are limits on TTFT and on TPOT, and nobody may be turned away. Which of the two can you keep at any load, by settings of the server alone?",
             "choices": [
-                {"text": "TPOT, by fewer slots", "ok": True, "why": "Who is inside shares steps with S − 1 others at most (and with prompts, which chunking bounds). TTFT needs a queue that empties: more capacity, or fewer admitted requests."},
+                {"text": "TPOT, by fewer slots", "ok": True, "why": "Who is inside shares a step with the other slots only (and with pieces of prompts, which the token budget bounds). TTFT needs a queue that empties: more capacity, or fewer requests."},
                 {"text": "TTFT, by more slots", "why": "More slots raise throughput a little and slow every step. If arrivals exceed that, the queue still grows."},
-                {"text": "both, by chunked prefill", "why": "It spreads stalls. It does not make capacity."},
+                {"text": "both, by chunked prefill", "why": "It cuts long stalls into short ones. It does not make capacity, so the queue still grows."},
             ],
         },
     ],
@@ -939,8 +966,8 @@ markdown(lumen.grading.table("10"))
 #   serving system and the engine, and for what moves when scheduling is done per iteration.
 # - [vLLM's architecture overview](https://docs.vllm.ai/en/stable/design/arch_overview/): read it for how the five layers are
 #   spread over processes, and who talks to whom.
-# - [Server-sent events](https://html.spec.whatwg.org/multipage/server-sent-events.html) in the HTML standard: read it before you
-#   write the parser of exercise 2; it is two pages.
+# - [Server-sent events](https://html.spec.whatwg.org/multipage/server-sent-events.html) in the HTML standard: read it, above all
+#   the part on parsing, before you write the parser of exercise 2.
 # - [Prometheus on histograms and summaries](https://prometheus.io/docs/practices/histograms/): read it for errors of quantile
 #   estimation, with pictures, and for why quantiles do not aggregate.
 # - [How NOT to measure latency](https://www.infoq.com/presentations/latency-response-time/) (Gil Tene, 2015): read it (or rather watch
