@@ -70,8 +70,9 @@ grader = grading.for_chapter("03")
 # | `tokens` | tokens of the answer; an event may have brought several |
 # | `error` | `""`, or what went wrong |
 #
-# Write `report`. It returns `mean_tpot`, `p99_itl`, `p99_e2el` (seconds; `None` where there is nothing to take it of) and
-# `good`: how many requests got their first token within `limits[0]` and had a TPOT of at most `limits[1]`.
+# Write `report`. It returns `mean_tpot`, `p99_itl`, `p99_e2el` (`None` where there is nothing to take it of) and `good`: how
+# many requests got their first token within `limits[0]` and had a TPOT of at most `limits[1]`. All times are in seconds, the
+# limits too, and what a user waits is counted on the user's clock.
 #
 # <details><summary>Hint 1: what is asked, in other words</summary>
 #
@@ -94,7 +95,10 @@ grader = grading.for_chapter("03")
 
 # %% nbgrader={"grade_id": "report-answer", "solution": true}
 def report(requests: list[dict], limits: tuple[float, float]) -> dict:
-    """{"mean_tpot": s or None, "p99_itl": s or None, "p99_e2el": s or None, "good": count}"""
+    """`requests`: R dicts as above; `limits`: (ttft, tpot) in s.
+
+    {"mean_tpot": s or None, "p99_itl": s or None, "p99_e2el": s or None, "good": count}
+    """
     ### BEGIN SOLUTION
 
     def p99(values):
@@ -134,7 +138,7 @@ grader.check("report", report)
 #
 # **Predict** · difficulty 2 of 5 · importance 4 of 5 · 6 minutes · 1 point
 #
-# *It will have shown:* A stall too rare for p99 to see reaches more than half of the users of a long answer.
+# *It will have shown:* A stall too rare for p99 to see is not rare for the users of a long answer.
 #
 # On a server one gap between tokens in 400 is a stall, independently of the others. p99 of ITL looks perfect. What share of
 # the answers of 301 tokens contains at least one stall, in **percent**?
@@ -146,7 +150,7 @@ grader.check("report", report)
 # </details>
 # <details><summary>Hint 2: a number to aim at</summary>
 #
-# Between 50 and 55 %.
+# For answers of 201 tokens it would be 39.4 %.
 #
 # </details>
 # <details><summary>Hint 3: the key line in words</summary>
@@ -207,7 +211,10 @@ grader.check("who-notices", who_notices)
 
 # %% nbgrader={"grade_id": "quantile-answer", "solution": true}
 def histogram_quantile(q: float, bounds: list[float], replicas: list[list[int]]) -> float:
-    """The q-quantile (0 < q < 1) of all replicas together, in seconds."""
+    """The q-quantile (0 < q < 1) of all replicas together, in seconds.
+
+    `bounds`: (K,), the last infinite; `replicas`: (R, K) cumulative counts.
+    """
     ### BEGIN SOLUTION
     counts = [sum(column) for column in zip(*replicas, strict=True)]
     if counts[-1] == 0:
@@ -274,7 +281,7 @@ def broken_read_stream(reads):
 # - an event may carry **several** tokens, and an event with empty or missing content carries nothing that a user sees;
 # - a read ends anywhere, also inside an event or a character; and it may hold several events;
 # - the last event before `data: [DONE]` has `"choices": []` and `"usage": {"completion_tokens": …}`, the bill. It may come
-#   late, and it is not part of the answer.
+#   late, and it is not part of the answer. It says how many tokens the answer had, in all its events together.
 #
 # Mend it. An arrival is the time of the read that completed an event with text; `gaps` lie between arrivals; TPOT is the time
 # from the first arrival to the last over tokens − 1, and `None` for an answer of one token.
@@ -326,22 +333,25 @@ grader.check("read-stream", read_stream)
 # %% [markdown] tags=["solution-only"]
 # The same faults stand in public threads: the role taken for a token ([vLLM #3759](https://github.com/vllm-project/vllm/issues/3759),
 # [#15106](https://github.com/vllm-project/vllm/issues/15106)), an event taken for a token
-# ([#27485](https://github.com/vllm-project/vllm/issues/27485)). `lumen/serve/load/answer.py` is this function with error
-# events, hang-ups and tool calls; its tests replay such streams on a clock that is part of the script.
+# ([#27485](https://github.com/vllm-project/vllm/issues/27485)), the bill taken for the end of the answer
+# ([#55508](https://github.com/vllm-project/vllm/pull/55508)), an event cut in two
+# ([AIBrix #2653](https://github.com/vllm-project/aibrix/pull/2653)), a division by the tokens of an event that has none
+# ([SGLang #26497](https://github.com/sgl-project/sglang/pull/26497)). `lumen/serve/load/answer.py` is this function with
+# error events, hang-ups and tool calls; its tests replay such streams on a clock that is part of the script.
 
 # %% [markdown]
 # ## 5 · Five sentences on latency
 #
 # **Literature** · difficulty 2 of 5 · importance 4 of 5 · 10 minutes · 2 points
 #
-# *It will have shown:* Three of five common sentences on latency are wrong, and each leaves out those who wait longest.
+# *It will have shown:* Common sentences on latency go wrong in one way: they leave out those who wait longest.
 #
 # All five circulate in introductions and on dashboards, in our words:
 #
 # - **a** With a TTFT of 0.5 s and a TPOT of 50 ms, an answer of 100 tokens takes 5.45 s.
 # - **b** TTFT is the duration of the prefill.
 # - **c** TPOT and inter-token latency are two names of one quantity, so a p99 limit on TPOT also bounds the stalls.
-# - **d** 1,000 tokens per second are 100 answers of ten tokens per second.
+# - **d** At 1,000 tokens per second a server completes 100 answers of ten tokens each per second.
 # - **e** The p99 of a fleet is the mean of the p99s of its replicas.
 #
 # Which are wrong? And one number for **e**: a replica answers 900 requests in 0.2 s each, another one 100 requests in 2 s
@@ -405,7 +415,7 @@ grader.check("in-print", in_print)
 # </details>
 # <details><summary>Hint 2: numbers to aim at</summary>
 #
-# One prefill takes about 16 ms, so a single replica would spend 65 % of its time on prompts.
+# One prefill takes about 15 ms, so a single replica would spend about 60 % of its time on prompts.
 #
 # </details>
 # <details><summary>Hint 3: the key line in words</summary>
@@ -448,8 +458,8 @@ for replicas, batch in ((1, 80), (2, 40), (2, 80), (2, 120), (3, 80)):
     rows.append([replicas, batch, 1e3 * tpot, each * (prefill + 249 * tpot) / batch, price])
 table(rows, ["replicas", "places", "TPOT (ms)", "load", "$ per million tokens"])
 markdown(
-    "With one replica the prompts alone take most of the time, and no batch helps: places are wanted, and every place makes "
-    "the step longer. With two there is a window, too few places below it, too slow steps above. Chapter 9 moves the prefills "
+    "With one replica the prompts alone take most of the time, and no batch helps: the load asks for more places, and every "
+    "place makes the step longer. With two there is a window, too few places below it, too slow steps above. Chapter 9 moves the prefills "
     "to other machines, which is another way out of the same squeeze."
 )
 

@@ -162,7 +162,7 @@ exercises.add(
     importance=4,
     minutes=6,
     points=1,
-    shows="A stall too rare for p99 to see reaches more than half of the users of a long answer.",
+    shows="A stall too rare for p99 to see is not rare for the users of a long answer.",
     check=Number(
         who_notices,
         unit="%",
@@ -427,7 +427,7 @@ exercises.add(
     importance=4,
     minutes=10,
     points=2,
-    shows="Three of five common sentences on latency are wrong, and each leaves out those who wait longest.",
+    shows="Common sentences on latency go wrong in one way: they leave out those who wait longest.",
     check=Statements(
         false="bce",
         why={
