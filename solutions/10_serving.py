@@ -235,9 +235,10 @@ def stream(tokens: list[bytes]) -> list[str]:
 grader.check("half-characters", stream)
 
 # %% [markdown] tags=["solution-only"]
-# Three faults, one cause: it looked at text where it had to look at bytes. And it decoded everything again at each token, which
-# is quadratic. Faults of this kind have been in real servers
-# ([sglang #31598](https://github.com/sgl-project/sglang/issues/31598)).
+# It looked at text where it had to look at bytes: so the `a` waited for the duck, and a sign that the model wrote waited for
+# bytes that never come. It forgot what it held. And it decoded everything again at each token, which is quadratic. Real
+# servers have had faults of this kind: in [sglang #31598](https://github.com/sgl-project/sglang/issues/31598) a character came
+# twice.
 
 # %% [markdown]
 # ## 4 · The stop that was missed
@@ -246,8 +247,8 @@ grader.check("half-characters", stream)
 #
 # *It will have shown:* After a mismatch, part of what was held may begin the stop again.
 #
-# This one looks for a stop string in a stream, letter by letter, and counts how much of the stop has been matched. Nothing of the
-# stop is ever sent. So far so good.
+# This one looks for a stop string in a stream, letter by letter, and counts how much of the stop has been matched. What has
+# matched is held back. So far so good.
 
 
 # %%
@@ -313,9 +314,10 @@ def hold(chunks: list[str], stop: str) -> tuple[list[str], bool]:
 grader.check("leaking-stop", hold)
 
 # %% [markdown] tags=["solution-only"]
-# The counter fell back to 0 where it should have fallen back to the next shorter beginning, the old mistake in string search
-# ([litgpt #2302](https://github.com/Lightning-AI/litgpt/issues/2302) had it for stop tokens). `lumen.io.stop` moves an automaton
-# once a letter, however many stops there are; the version above is slower and shorter.
+# Two faults. What was held when the answer ended was lost. And the counter fell back to 0 where it should have fallen back to the
+# next shorter beginning, the old mistake in string search ([litgpt #2302](https://github.com/Lightning-AI/litgpt/issues/2302)
+# reports it for stop tokens). `lumen.io.stop` moves an automaton once a letter, however many stops there are; the version above is
+# slower and shorter.
 
 # %% [markdown]
 # ## 5 · Four sentences on throughput
@@ -365,8 +367,10 @@ def claims_on_throughput() -> tuple[str, float]:
 grader.check("claims-on-throughput", claims_on_throughput)
 
 # %% [markdown] tags=["solution-only"]
-# 4.27 for these lengths, and 1 if all answers are equally long. The spread of the lengths *is* the factor. TGI is in maintenance
-# mode since 11 December 2025; sentences about software have a date, whether they print it or not.
+# **b** names neither lengths nor arrivals. The factor is 4.27 for the lengths above, and 1 if all answers are equally long and
+# come together: the spread of the lengths *is* the factor. **d** was overtaken:
+# [TGI](https://github.com/huggingface/text-generation-inference) has been in maintenance mode since 11 December 2025. Sentences
+# about software have a date, whether they print it or not.
 
 # %% [markdown]
 # ## 6 · How long a line?
@@ -376,16 +380,18 @@ grader.check("claims-on-throughput", claims_on_throughput)
 # *It will have shown:* In overload somebody is turned away. A limit on the queue decides that it happens at once.
 #
 # Llama-3-8B in bf16 on one H100, at datasheet rates: prompts of 1,000 tokens, answers of 250. At the worst hour 40 requests a
-# second come, more than it can do, so some get 429 at once. Choose `slots` (1 to 256; memory suffices for all of them) and
+# second come, more than it can do, so some get status 429, *too many requests*, at once. Choose `slots` (1 to 256; memory suffices for all of them) and
 # `queue`, the number of requests that may wait (0 to 1,000), such that
 #
-# - TPOT with all slots taken is at most 25 ms: a full house takes $S\,t_\text{prefill} + 249\,t_\text{step}(S)$, and each of its answers
-#   is written in that time, so TPOT is that over 249;
+# - TPOT with all slots taken is at most 25 ms: a full house takes $B\,t_\text{prefill} + 249\,t_\text{step}(B)$, where $B$ is `slots`,
+#   and each of its answers is written in that time, so TPOT is that over 249;
 # - who waits, waits at most 10 s: the queue's length over $\mu$;
 # - a burst of 400 requests, on an empty server, finds a place in slots and queue;
 # - and as few as possible are refused in the steady rush: $40 - \mu$ a second.
 #
-# $t_\text{step}$ is for a context of 1,125 tokens.
+# The times come from the cost model: `cost.predict_prefill(model, chip, 1000, 1, "bf16").seconds` for one prompt and
+# `cost.predict_decode(model, chip, 1125, slots, "bf16").seconds` for a step, at a context of 1,125 tokens, with
+# `CONFIGS["llama-3-8b"]` and `CHIPS["H100 SXM"]`.
 #
 # <details><summary>Hint 1: the question again</summary>
 #
@@ -424,8 +430,8 @@ grader.check("queue-limit", queue_limit)
 
 # %% [markdown] tags=["solution-only"]
 # The queue adds nothing to the throughput. It turns refusals into waiting, which is right for a burst and useless in a rush: there
-# the line is always full, everybody who gets in waits for the same 10 s, and just as many are refused. So make it as long as the
-# burst needs and no longer.
+# the line is always full, everybody who gets in waits for its whole length over $\mu$, and just as many are refused. So make it
+# as long as the burst needs and no longer.
 
 # %% [markdown]
 # ## Where you stand

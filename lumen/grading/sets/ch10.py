@@ -179,6 +179,12 @@ def _event_stream(answer: Any, probe: Probe) -> None:
         ["a", "b"],
         "Servers may end lines with \\r\\n, too.",
     )
+    alike(
+        "a cut between \\r and \\n",
+        [b"data: a\r", b"\n\r", b"\ndata: b\r\n\r", b"\n"],
+        ["a", "b"],
+        "A piece may end between \\r and \\n: look for them in the line, not in the piece.",
+    )
     with probe.case("nothing yet"):
         probe.equal(_fed(probe, answer, [b""]), [[]], EXACT, what="events of an empty piece", slip="")
     alike(

@@ -112,6 +112,13 @@ class OnlyLineFeeds(Lines):
         return found
 
 
+class ReplacesInPieces(OnlyLineFeeds):
+    """Turns \\r\\n into \\n piece by piece, and misses one that was cut in two."""
+
+    def feed(self, chunk):
+        return super().feed(chunk.replace(b"\r\n", b"\n"))
+
+
 class Impatient(Lines):
     """Gives the data of a line without waiting for the empty one."""
 
@@ -327,6 +334,7 @@ ANSWERS = {
             (LastLine, "joined by a line break"),
             (Strips, "a second to the data"),
             (OnlyLineFeeds, "\\r\\n, too"),
+            (ReplacesInPieces, "between \\r and \\n"),
             (Impatient, "complete at its empty line"),
             (EventStream, "lumen"),
         ],
