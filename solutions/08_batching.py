@@ -158,15 +158,15 @@ def the_door(lengths: list[int], slots: int, static: bool = False) -> list[list[
 grader.check("the-door", the_door)
 
 # %% [markdown] tags=["solution-only"]
-# The check on lengths is no pedantry. A published loop of this kind ended a request when its length *was* prompt + n; for n = 0 it had
-# passed that mark before it was looked at, and ran for ever.
+# The check on lengths is no pedantry. The batcher of the chapter ends a request when its length *is* prompt + n. For n = 0 it has
+# passed that mark before it looks, and without the check it would go on.
 
 # %% [markdown]
 # ## 3 · A row without pads
 #
 # **Build** · difficulty 3 of 5 · importance 4 of 5 · 20 minutes · 4 points
 #
-# *It will have shown:* A mixed batch needs no rectangle: positions and owners say who may see whom.
+# *It will have shown:* A batch of unequal prompts needs no rectangle.
 #
 # Put several prompts into one row of N tokens, one behind the other, without padding. Return the tokens `(N,)`, the position of each in
 # *its own* prompt `(N,)`, both int64, and a mask `(N, N)` of booleans: `mask[i, j]` says whether token i may see token j.
@@ -212,7 +212,7 @@ grader.check("no-pads", no_pads)
 #
 # **Debug** · difficulty 3 of 5 · importance 5 of 5 · 15 minutes · 3 points
 #
-# *It will have shown:* A stream of random numbers belongs to a request, not to a slot and not to a step.
+# *It will have shown:* A seed means something again once nothing that a neighbour does can move a draw.
 #
 # A user complains: the same seed gives another answer whenever the server is busy. Here is how the server draws its random numbers, one
 # for each token.
@@ -286,7 +286,7 @@ grader.check("the-neighbours-die", mended_draws)
 #
 # **Literature** · difficulty 3 of 5 · importance 4 of 5 · 12 minutes · 2 points
 #
-# *It will have shown:* A speed-up over static batching is a statement about the answers' lengths.
+# *It will have shown:* What a claim about batching leaves out takes a minute to compute.
 #
 # As one reads them, in our words:
 #
@@ -328,14 +328,15 @@ def batching_claims() -> tuple[str, float]:
 grader.check("batching-claims", batching_claims)
 
 # %% [markdown] tags=["solution-only"]
-# Two, for these twelve; one, if all had 40 tokens. Sort them by length and static batching takes 60 steps as well.
+# Two, for these twelve; one, if all had 40 tokens. Sort them by length and static batching takes 60 steps as well, but a server
+# does not know the lengths of answers before they end.
 
 # %% [markdown]
 # ## 6 · A batch that is in time
 #
 # **Decide** · difficulty 3 of 5 · importance 5 of 5 · 15 minutes · 3 points
 #
-# *It will have shown:* Under a limit on latency a batch is bought with bandwidth, and the largest that fits is seldom the one to run.
+# *It will have shown:* A limit on latency, a memory and a price choose the batch together; none of them does so alone.
 #
 # Llama-3-8B in bf16 serves users who all hold **8,192 tokens** of context. Nobody may wait longer than **20 ms** for a token. Weights and
 # caches may take **90 %** of the card. Choose the chip and the batch (1 to 256) with the cheapest million tokens, by the data

@@ -230,7 +230,7 @@ exercises.add(
     importance=4,
     minutes=20,
     points=4,
-    shows="A mixed batch needs no rectangle: positions and owners say who may see whom.",
+    shows="A batch of unequal prompts needs no rectangle.",
     check=Cases(
         reference=_pack,
         cases=[
@@ -306,7 +306,7 @@ exercises.add(
     importance=5,
     minutes=15,
     points=3,
-    shows="A stream of random numbers belongs to a request, not to a slot and not to a step.",
+    shows="A seed means something again once nothing that a neighbour does can move a draw.",
     check=Cases(
         reference=_draws,
         cases=[
@@ -361,7 +361,7 @@ exercises.add(
     importance=4,
     minutes=12,
     points=2,
-    shows="A speed-up over static batching is a statement about the answers' lengths.",
+    shows="What a claim about batching leaves out takes a minute to compute.",
     check=Statements(
         false="b",
         why={
@@ -422,8 +422,7 @@ exercises.add(
     importance=5,
     minutes=15,
     points=3,
-    shows="Under a limit on latency a batch is bought with bandwidth, and the largest that fits is seldom the one "
-    "to run.",
+    shows="A limit on latency, a memory and a price choose the batch together; none of them does so alone.",
     check=Decision(
         choices={"chip": list(CARDS), "batch": range(1, 257)},
         constraints=[
