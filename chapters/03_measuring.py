@@ -296,8 +296,8 @@ else:
 # %% [markdown]
 # ## Predict: who notices?
 #
-# Now a server with visitors. Before each token of our answers but the first, the chance is 4 in 100 that a shorter prompt
-# of somebody else is read. Of the gaps, 96 % are fine. An answer of 16 tokens has 15 gaps. What share of the *answers* has at
+# Now a server with visitors. Before each token of our answers but the first, the chance is 4 in 100 that somebody
+# else's prompt is read first. Of the gaps, 96 % are fine. An answer of 16 tokens has 15 gaps. What share of the *answers* has at
 # least one stall in it? Write your number before you run the next cell.
 
 # %% tags=["predict"]
@@ -350,7 +350,7 @@ table(
     ["ms", f"ITL, {len(pool)} gaps", f"TPOT, {len(means)} answers"],
 )
 markdown(
-    "The same tokens twice. The means agree, because all answers are of one length. Nothing else does: "
+    "The same tokens twice. The means agree, because all answers are of one length. Little else does: "
     f"at p90 the gaps say {milliseconds(percentile(pool, 90))} and TPOT {milliseconds(percentile(means, 90))}; the worst gap "
     f"is {milliseconds(max(pool))} and the worst TPOT {milliseconds(max(means))}, for it has averaged each stall away over its "
     "answer. A server that stalls can keep a limit on TPOT. To catch these stalls, put the limit on ITL, and beyond its "
@@ -393,6 +393,7 @@ def one_by_one(requests, gap):
             time.sleep(max(0.0, zero + i * gap - time.perf_counter()))
             start = time.perf_counter() - zero
             request()
+            bench.synchronize()  # a GPU may still be at work
             end = time.perf_counter() - zero
             seen.append(Record(intended=i * gap, start=start, arrivals=(end,), end=end, output_len=1))
     return seen
@@ -561,7 +562,7 @@ fig
 # ## Goodput
 #
 # A service is a promise, an [SLO](../book/glossary.md#term-SLO): say, 99 of 100 answers within eight service times. Count
-# only the requests that keep it, per second. That is [goodput](../book/glossary.md#term-goodput). Let us offer the queue
+# only the answers within the limit, per second. That is [goodput](../book/glossary.md#term-goodput). Let us offer the queue
 # more and more, beyond what it can do.
 
 # %%
