@@ -150,8 +150,10 @@ markdown(
 #
 # $$
 # \begin{aligned}
-# \text{TTFT} &= t_1 - t_0 & \text{ITL}_i &= t_{i+1} - t_i, \quad i = 1 \dots n-1 \\
-# \text{TPOT} &= \frac{t_n - t_1}{n-1} & \text{E2EL} &= t_n - t_0 = \text{TTFT} + \text{TPOT}\,(n-1)
+# \text{TTFT} &= t_1 - t_0 \\
+# \text{ITL}_i &= t_{i+1} - t_i \qquad i = 1 \dots n-1 \\
+# \text{TPOT} &= (t_n - t_1) / (n-1) \\
+# \text{E2EL} &= t_n - t_0 = \text{TTFT} + \text{TPOT}\,(n-1)
 # \end{aligned}
 # $$
 

@@ -95,7 +95,7 @@ grader = grading.for_chapter("03")
 
 # %% nbgrader={"grade_id": "report-answer", "solution": true}
 def report(requests: list[dict], limits: tuple[float, float]) -> dict:
-    """`requests`: R dicts as above; `limits`: (ttft, tpot) in s.
+    """`requests`: one dict each, as above; `limits`: (ttft, tpot) in s.
 
     {"mean_tpot": s or None, "p99_itl": s or None, "p99_e2el": s or None, "good": count}
     """
@@ -213,7 +213,7 @@ grader.check("who-notices", who_notices)
 def histogram_quantile(q: float, bounds: list[float], replicas: list[list[int]]) -> float:
     """The q-quantile (0 < q < 1) of all replicas together, in seconds.
 
-    `bounds`: (K,), the last infinite; `replicas`: (R, K) cumulative counts.
+    `bounds`: (num_buckets,), the last infinite; `replicas`: (num_replicas, num_buckets), cumulative.
     """
     ### BEGIN SOLUTION
     counts = [sum(column) for column in zip(*replicas, strict=True)]
