@@ -6,9 +6,13 @@ import os
 import platform
 import random
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 SHOWN = ("lumen-inference", "torch", "transformers")
 
@@ -37,6 +41,19 @@ def default_dtype(on: Any = None) -> Any:
     if on.type != "cuda":
         return torch.float32
     return torch.bfloat16 if torch.cuda.get_device_capability(on) >= (8, 0) else torch.float16
+
+
+def in_passing_thread(fn: Callable[..., T], *args: Any) -> T:
+    """fn(*args), computed by a thread that ends with it.
+
+    For processes that compute in a second thread, as a server's engine does. OpenMP keeps a team of threads for every
+    thread that ever computed, until that thread ends. As soon as all teams together have more threads than there are
+    cores, GNU's libgomp, which torch uses on Linux, no longer lets a team spin between two operators but puts it to
+    sleep, and waking it makes a decode step on two cores a third longer. So whatever is computed before the second
+    thread takes over, loading a model for one, is better done in passing.
+    """
+    with ThreadPoolExecutor(1) as passing:
+        return passing.submit(fn, *args).result()
 
 
 def seed_everything(seed: int) -> None:

@@ -10,6 +10,7 @@ of additions; parameters are the same.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ BLOCKS = (8, 4, 2)
 _ROWS_HINT = 8  # the tiles are chosen for a batch of this size; they serve 1 to 512 rows equally well
 
 
+@cache
 def can_pack() -> bool:
     """Whether this build of torch has oneDNN and its prepacked linear."""
     return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")

@@ -110,6 +110,8 @@ def distribution(
             x, _counts(prompt, x), _counts(output, x),
             column("repetition_penalty"), column("presence_penalty"), column("frequency_penalty"),
         )  # fmt: skip
+    if not any(p.temperature for p in rows):  # every row greedy: no filter can change which token is left
+        return torch.zeros_like(x).scatter_(-1, x.max(-1, keepdim=True).indices, 1.0)
     x = filters.temperature(x, column("temperature"))
     if any(p.top_k for p in rows):
         x = filters.top_k(x, column("top_k"))
@@ -139,11 +141,15 @@ def draw(probs: Tensor, streams: Sequence[torch.Generator]) -> Tensor:
     """One token per row by inverting the cumulative distribution at one uniform number. probs (B, V) -> (B,) int64.
 
     Each row uses its own stream, one number per token, so a neighbour never changes a draw. A token of
-    probability zero is never drawn.
+    probability zero is never drawn. Greedy rows are read off: their one token needs no sum over the vocabulary.
     """
     uniform = torch.tensor(
         [torch.rand((), generator=g, dtype=torch.float64).item() for g in streams], dtype=torch.float64
     )
-    cdf = probs.double().cumsum(-1)
-    at = uniform.to(probs.device)[:, None] * cdf[:, -1:]
-    return torch.searchsorted(cdf, at, right=True).squeeze(-1).clamp(max=probs.shape[-1] - 1)
+    most, tokens = probs.max(-1)
+    rows = (most < 1).nonzero().squeeze(-1)
+    if len(rows):
+        cdf = probs[rows].double().cumsum(-1)
+        at = uniform.to(probs.device)[rows, None] * cdf[:, -1:]
+        tokens[rows] = torch.searchsorted(cdf, at, right=True).squeeze(-1).clamp(max=probs.shape[-1] - 1)
+    return tokens

@@ -66,6 +66,7 @@ def add_parser(subparsers: Any) -> None:
 
 def serve_command(options: argparse.Namespace) -> None:
     """Bind first, load then: a port that is taken is known at once."""
+    from ..runtime import in_passing_thread
     from .process import serve
     from .server import create_app
 
@@ -77,7 +78,7 @@ def serve_command(options: argparse.Namespace) -> None:
     logging.basicConfig(level=logging.WARNING, format="lumen: %(levelname)s: %(message)s")
     listener = bind(options.host, options.port)
     try:
-        engine, tokenizer = _engine(options)
+        engine, tokenizer = in_passing_thread(_engine, options)  # the only team left is the engine thread's
         name = options.served_model_name or str(options.model)
         app = create_app(engine, tokenizer, name, _settings(options, key))
         card = app.state.service.card
