@@ -141,7 +141,7 @@ while not server.started:
 #
 # ```bash
 # curl -N http://127.0.0.1:8000/v1/chat/completions -H 'content-type: application/json' -d '{
-#   "model": "smollm2-135m", "stream": true, "max_tokens": 24,
+#   "model": "smollm2-135m", "stream": true, "max_tokens": 24, "temperature": 0,
 #   "messages": [{"role": "user", "content": "Why is the evening sky red?"}]}'
 # ```
 #
@@ -198,8 +198,8 @@ print(text)
 # %% [markdown]
 # ## One request, five layers
 #
-# The `assert` says that they are. Now the clock. Everything ran in this process, so all the times lie on one axis: what the client saw, and what each
-# layer of the server wrote down.
+# The `assert` says that they are. Now the clock. Everything ran in this process, so all the times lie on one axis: what the
+# client saw, and what each layer of the server wrote down.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 steps = [(begin, end) for layer, begin, end in log if layer == "step"]
@@ -245,7 +245,7 @@ fig
 # %% [markdown]
 # The picture ends at the fifth token; read it from top to bottom. The **API** parses HTTP and JSON and checks every field, so
 # that nothing behind it has to. The **template** turns messages into one text, the **tokenizer** turns that into ids. HTTP and
-# forwards run in two threads, so that neither stops the other; here the request changes over. The **scheduler** finds it a
+# forwards run in two threads, so that no stream stands still during a forward; here the request changes over. The **scheduler** finds it a
 # *slot*, which is a place in the batch, and blocks, and from then on puts it into the plan of every step. The **engine** runs
 # the forward and draws a token. The **[detokeniser](../book/glossary.md#term-detokeniser)** finds the text that is certain, and
 # the **stream** sends it off. Then 3, 4, 5 again, once a token.
@@ -463,20 +463,22 @@ reveal(
     title=f"The server finishes {mu:.2f} requests a second", log=False,
 )  # fmt: skip
 
-# %% tags=["hide-input", "nbval-ignore-output"]
+# %% tags=["hide-input", "hide-output", "nbval-ignore-output"]
 off = mu / mu_model - 1
 closed_stay = statistics.mean(samples(closed, "e2el"))
 markdown(
     f"The formula says {mu_model:.2f}, the clock {mu:.2f}"
     + (f", {abs(off):.0%} {'less' if off < 0 else 'more'}: " if abs(off) > 0.02 else ": ")
     + "the formula knows no HTTP and no client, and here both share the cores with the model. It does not know that a freed slot "
-    "stays empty for one step, until its user has asked again. And it pays for prompts in full, where they ride along with other "
-    "people's tokens. **Little's law** checks the measurement: the number of "
-    f"requests inside is their rate times their stay, {mu:.2f}/s × {closed_stay:.2f} s = **{mu * closed_stay:.1f}**, and we know "
-    f"that it was {SLOTS}."
+    "stays empty for a step, until its user has asked again. And it pays for prompts in full, where they ride along with other "
+    f"people's tokens. Little's law, below, says {mu:.2f}/s × {closed_stay:.2f} s = **{mu * closed_stay:.1f}** requests inside, and "
+    f"we know that it was {SLOTS}."
 )
 
 # %% [markdown]
+# A check that needs no model at all is **Little's law**: on average, the number of requests inside is the rate at which they
+# pass times the time that each stays.
+#
 # ## Predict: half again too much
 #
 # Now nobody waits for anybody: an [open loop](../book/glossary.md#term-open-loop). Forty-eight requests come at random moments,
@@ -500,18 +502,20 @@ reveal(
     title=f"The last of {MANY} has its answer after {ends[-1]:.1f} s", log=False,
 )  # fmt: skip
 
+# %% tags=["hide-input", "hide-output", "nbval-ignore-output"]
+markdown(
+    "The model is a bathtub. Requests flow in at $\\lambda$ and out at $\\mu$. The last of $R$ requests arrives at $R / \\lambda$; "
+    "the server, busy all the time, is done with everything at about $R / \\mu$:\n\n"
+    "$$\n\\text{wait of the last} \\approx \\frac{R}{\\mu} - \\frac{R}{\\lambda}\n$$\n\n"
+    f"Here that is {MANY / mu:.1f} − {MANY / mu / TOO_MUCH:.1f} = **{fluid:.1f} s**; the clock said {ends[-1]:.1f} s. Do not expect "
+    "them to agree to the last second. The house is not full at the beginning and at the end, which adds; the next request already "
+    "stands at the door when a slot is freed, which subtracts; and a difference of two large numbers takes every error of $\\mu$, "
+    f"which was measured once, {TOO_MUCH / (TOO_MUCH - 1):.0f} times over."
+)
+
 # %% [markdown]
-# The model is a bathtub. Requests flow in at $\lambda$ and out at $\mu$. The last of $R$ requests arrives at $R / \lambda$; the
-# server, busy all the time, is done with everything at about $R / \mu$:
-#
-# $$
-# \text{wait of the last} \approx \frac{R}{\mu} - \frac{R}{\lambda}
-# $$
-#
-# Do not expect the clock to agree to the last second. The house is not full at the beginning and at the end, which adds; the
-# next request already stands at the door when a slot is freed, which subtracts; and a difference of two large numbers takes
-# every error of $\mu$, which was measured once, threefold. But the shape is right: the wait grows with $R$, without end. So the
-# latency of an overloaded server is no property of the server. It says how long the overload has lasted.
+# And with twice as many requests at the same rate? The last one waits twice as long. So the latency of an overloaded server is no
+# property of the server. It says how long the overload has lasted.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 waits, calm_waits = samples(busy, "ttft", intended=True), samples(calm, "ttft", intended=True)
@@ -615,6 +619,7 @@ for p in (50, 90, 99):
     low = max(edge for edge in edges if edge < high)
     rows.append([f"p{p}", exact, guess, f"{low:g} to {high:g}", f"{100 * (guess / exact - 1):+.0f} %"])
     worst = max(worst, abs(guess / exact - 1))
+room = high / low - 1  # for the p99, the last of them
 table(
     rows,
     ["TTFT of the busy run", "at the client (s)", "from buckets (s)", "bucket (s)", "off by"],
@@ -622,7 +627,7 @@ table(
 )
 markdown(
     f"Off by up to {worst:.0%} here. It could have been worse: all values with these counts give the same estimate, so a p99 "
-    f"anywhere between {low:g} and {high:g} s can be off by up to {high / low - 1:.0%}. Two consequences. If you promise 300 ms, "
+    f"anywhere between {low:g} and {high:g} s can be off by up to {room:.0%}. Two consequences. If you promise 300 ms, "
     "there should be an edge at 300 ms: then the share *within* the promise is exact. And quantiles of several servers are made "
     "by adding buckets first, never by averaging quantiles."
 )
@@ -732,8 +737,8 @@ else:
         f"At the lowest load **{quick}** writes fastest, at higher ones **{many}** writes most. "
         + (
             "llama-cpp-python's server runs one request at a time behind a lock: few bytes per weight make each answer quick, and "
-            "the next in line waits for all of it. (By default it even cuts a running answer off when a new request arrives; the "
-            "test had to switch that off.) Servers that batch read the weights once for eight. "
+            "the next in line waits for all of it. (By default, `interrupt_requests`, it even cuts a running answer off when a new "
+            "request arrives; the test switches that off.) Servers that batch read the weights once for eight. "
             if "llama.cpp" in verdicts
             else ""
         )
@@ -841,7 +846,8 @@ markdown(
 #
 # ## Play
 #
-# The server is still running. Offer it what you like. Below its capacity the bars stay flat, above it they climb; shorter answers raise the capacity.
+# The server is still running. Offer it what you like. Below its capacity the bars stay flat, above it they climb; shorter
+# answers raise the capacity.
 
 # %% tags=["nbval-ignore-output"]
 lab = load_lab(url, tokenizer, plays, rate=round(2 * mu, 2), count=16, answer=16)
@@ -879,8 +885,9 @@ markdown(
     f"- **Certain text only.** Token by token, {broken} of 2,000 answers came out broken; of {stopped} stops, the short ways missed {missed} and leaked {leaked}. "
     "With held bytes and held text: none.\n"
     f"- **Saturation.** $B / (B\\,t_\\text{{prefill}} + (n-1)\\,t_\\text{{step}}(B))$ said {mu_model:.2f} requests a second, the clock {mu:.2f}. "
-    f"Beyond it, the bathtub said {fluid:.1f} s for the last of {MANY}, the clock {ends[-1]:.1f} s; {queue / (queue + inside):.0%} of TTFT was queue.\n"
-    f"- **Dashboards.** A percentile from buckets was off by {worst:.0%} here; a p99 in its bucket can be off by {high / low - 1:.0%}.\n"
+    f"Beyond it, the bathtub, $R/\\mu - R/\\lambda$, said {fluid:.1f} s for the last of {MANY}, the clock {ends[-1]:.1f} s; "
+    f"{queue / (queue + inside):.0%} of TTFT was queue.\n"
+    f"- **Dashboards.** A percentile from buckets was off by {worst:.0%} here; a p99 in its bucket can be off by {room:.0%}.\n"
     f"- **Engines, {within}:** "
     + "; ".join(
         f"{name} carries {'none of the loads' if v[0] is None else f'{v[0]:g} requests/s'}"
