@@ -186,7 +186,7 @@ grader.check("the-freeze", the_freeze)
 #
 # **Debug** · difficulty 3 of 5 · importance 5 of 5 · 12 minutes · 3 points
 #
-# *It will have shown:* Whether a request is sampled depends on two counts, and never on whether it is in its prompt.
+# *It will have shown:* One condition is right for answers, for prompts, and for everything between.
 #
 # After a step, this function says who is sampled. `work` lists `(name, start, count)`, the positions that the step computed; `requests` maps
 # a name to the lengths of its prompt and of its answer so far. It passed all tests of chunked prefill. In production, now and then,
@@ -242,15 +242,16 @@ def sampled(work: list[tuple[str, int, int]], requests: dict[str, tuple[int, int
 grader.check("early-sample", sampled)
 
 # %% [markdown] tags=["solution-only"]
-# It had been preempted, on a busy day, and was being computed again. Its prompt was done and its answer was not. The token sampled too early
-# is a perfectly good continuation of its first two words, put behind its sixth.
+# Whether a request is sampled depends on two counts, computed and total, and never on whether it is in its prompt. This one had been
+# preempted, on a busy day, and was being computed again. Its prompt was done and its answer was not. The token sampled too early is a
+# perfectly good continuation of its first two words, put behind its sixth.
 
 # %% [markdown]
 # ## 4 · The answer that began again
 #
 # **Debug** · difficulty 3 of 5 · importance 5 of 5 · 15 minutes · 3 points
 #
-# *It will have shown:* Preemption may take what can be computed again, and nothing else: no token, and no place in the queue.
+# *It will have shown:* Preemption must go unnoticed, by the reader and by the queue.
 #
 # The pool is dry, and the worst running request must give up its blocks. Requests are dicts with a `rank` (the smaller, the sooner),
 # `prompt`, `output`, `computed` and a `table` of blocks; `waiting` is in order of rank, `free` is a list of block numbers. Two kinds of
@@ -311,15 +312,16 @@ def preempt(
 grader.check("forgotten-answer", preempt)
 
 # %% [markdown] tags=["solution-only"]
-# The readers had seen the tokens, so they are no longer the engine's to forget. And at the end of the queue a request that is preempted
-# once is preempted again and again: whenever it gets in it is the worst, and everybody who has come since is better.
+# Preemption may take what can be computed again, and nothing else. The readers had seen the tokens, so they are no longer the engine's
+# to forget. And at the end of the queue a request that is preempted once is preempted again and again: whenever it gets in it is the
+# worst, and everybody who has come since is better.
 
 # %% [markdown]
 # ## 5 · What chunks cost, according to the web
 #
 # **Literature** · difficulty 3 of 5 · importance 4 of 5 · 12 minutes · 2 points
 #
-# *It will have shown:* Cutting a prompt repeats reading, not arithmetic.
+# *It will have shown:* What a prompt pays again when it is cut, and how often.
 #
 # Four statements about chunked prefill and preemption, in our words. One does not hold.
 #
@@ -366,8 +368,9 @@ def chunk_claims() -> tuple[str, float]:
 grader.check("chunk-claims", chunk_claims)
 
 # %% [markdown] tags=["solution-only"]
-# The pairs are equal to the last one. Seven and a half prompts' worth of cache is read again: for Llama-3-8B 32 GB, 10 ms on an H100,
-# beside more than half a second of arithmetic. It is small because chunks of 2,048 are large; in chunks of 128 it is seventeen times as much.
+# Cutting a prompt repeats reading, not arithmetic: the pairs are equal to the last one. Seven and a half prompts' worth of cache is
+# read again: for Llama-3-8B 32 GB, 10 ms on an H100, beside more than half a second of arithmetic. It is small because chunks of 2,048
+# are large; in chunks of 128 it is seventeen times as much.
 
 # %% [markdown]
 # ## 6 · Three limits, one server

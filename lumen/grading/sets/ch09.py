@@ -302,7 +302,7 @@ exercises.add(
     importance=5,
     minutes=12,
     points=3,
-    shows="Whether a request is sampled depends on two counts, and never on whether it is in its prompt.",
+    shows="One condition is right for answers, for prompts, and for everything between.",
     check=Cases(
         reference=_sampled,
         cases=lambda: [
@@ -392,8 +392,7 @@ exercises.add(
     importance=5,
     minutes=15,
     points=3,
-    shows="Preemption may take what can be computed again, and nothing else: no token, and no place in "
-    "the queue.",
+    shows="Preemption must go unnoticed, by the reader and by the queue.",
     check=Cases(
         reference=_preempt,
         cases=lambda: [
@@ -473,7 +472,7 @@ exercises.add(
     importance=4,
     minutes=12,
     points=2,
-    shows="Cutting a prompt repeats reading, not arithmetic.",
+    shows="What a prompt pays again when it is cut, and how often.",
     check=Statements(
         false="b",
         why={
