@@ -473,7 +473,8 @@ fig
 #
 # **Dynamic batching** mends something else: it starts when the batch is full *or* when the oldest request has waited long enough,
 # so that a lone request neither waits for ever nor runs alone while seven others are at the door. Once started, it is a static
-# batch. **Continuous batching** asks after *every step*: who is done leaves, who waits comes in.
+# batch. **Continuous batching** (Orca's *iteration-level scheduling*) asks after *every step*: who is done leaves, who waits
+# comes in.
 #
 # Eighteen requests arrive within 0.3 seconds. Pick a policy, and step through it.
 
@@ -515,6 +516,7 @@ print("answers of", lengths, "tokens")
 
 
 def serve(policy, requests, slots=SLOTS):
+    """The queue through a fresh engine. No step reaches the token budget, so prompts are read in one piece."""
     limits = Limits(slots, token_budget=4096, policy=policy, max_wait=0.0)
     engine = Engine(model, num_blocks=16 * slots, prefix="none", limits=limits)
     return bench.serve_queue(engine, [Request(str(i), p, n) for i, (p, n) in enumerate(requests)])
@@ -628,18 +630,18 @@ class Row:
     computed: int = 0
 
 
-def batcher(model, requests, slots, continuous=True, size=16):
+def batcher(model, requests, slots, continuous=True, block_size=16):
     """Greedy answers to (prompt, length) pairs, and the steps they took."""
     if slots < 1 or any(length < 1 for _, length in requests):
         raise ValueError("There must be a slot, and every request must ask for a token at least.")
-    rooms = [-(-(len(prompt) + length) // size) for prompt, length in requests]
-    store = BlockStore.for_model(model, sum(sorted(rooms)[-slots:]), size)
+    needs = [-(-(len(prompt) + length) // block_size) for prompt, length in requests]  # in blocks
+    store = BlockStore.for_model(model, sum(sorted(needs)[-slots:]), block_size)
     waiting, running, answers, steps = deque(enumerate(requests)), {}, {}, 0
     while waiting or running:
         if continuous or not running:  # the door
             while waiting and len(running) < slots:
                 name, (prompt, length) = waiting.popleft()
-                blocks = store.pool.allocate(rooms[name])
+                blocks = store.pool.allocate(needs[name])
                 running[name] = Row(list(prompt), len(prompt) + length, blocks)
         rows = running.values()
         segments = [Segment(row.table, row.computed, len(row.tokens) - row.computed) for row in rows]
@@ -800,14 +802,14 @@ assert own == by_itself and shared != by_itself
 # The second line is the other **negative control**, and it fails as it should. Seven neighbours draw between two draws of the
 # first user, so a seed means nothing any more: the same request gives another answer whenever the traffic is different. A stream
 # for each row, as in the first line, mends that while the rows stay where they are. When they come and go, it takes a little
-# more: exercise 4.
+# more: [exercise 4](../exercises/08_batching.ipynb).
 #
 # ## How this could fool you
 #
 # | trap | how it looks | guard here |
 # | --- | --- | --- |
 # | a benchmark with equal answers | static batching is as good as continuous | answers drawn with σ = 1, and the spread is named beside the factor |
-# | a short queue | continuous batching looks poor: at the end slots are empty because nobody is left | steps counted for 64 requests, and three seeds |
+# | a short queue | continuous batching looks poor: at the end slots are empty because nobody is left | steps are counted for 64 requests and three seeds, beside the 32 requests that are timed |
 # | a short context | tokens/s grow with the batch for ever | two contexts; the caches are in the prediction |
 # | rows that are done are still counted | a static batch with high tokens/s | only tokens of answers count, for every policy |
 # | a finished row costs nothing, or costs a row | two different "static" baselines | said which: this engine leaves finished rows out |
