@@ -120,6 +120,11 @@ class Decoder(nn.Module):
         """Logits of any selection of hidden states. (..., D) -> (..., V)."""
         return self.lm_head(hidden)
 
+    @torch.inference_mode()
+    def warm_up(self) -> None:
+        """Run two tokens: what is done once, such as packing weights, is done now and not while a request waits."""
+        self(torch.zeros((1, 2), dtype=torch.int64, device=next(self.parameters()).device))
+
     def forward(self, tokens: Tensor, pos: Tensor | None = None, cache: Cache | None = None) -> Tensor:
         """Logits of every new token. tokens (B, T) int64 -> (B, T, V). See `hidden` for `pos` and `cache`."""
         return self.head(self.hidden(tokens, pos, cache))

@@ -125,6 +125,7 @@ def _engine(options: argparse.Namespace) -> tuple[Any, Any]:
 
     limits = Limits(options.max_seqs, options.token_budget, options.policy, options.preemption)
     model, tokenizer = load(options.model)
+    model.warm_up()
     num_blocks = options.num_blocks or blocks_in(options.memory, model, options.block_size, options.max_seqs)
     prefix = "none" if options.no_prefix_cache else "radix"
     engine = Engine(

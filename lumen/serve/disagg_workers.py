@@ -59,6 +59,7 @@ def work(job: Job, rank: int, told: Any) -> None:
         loaded = job.load()
         model = getattr(loaded, "model", loaded)
         model = model.to(f"cuda:{rank}") if pair else model
+        model.warm_up()
         with torch.inference_mode():
             value = (_prefill if rank == PREFILL else _decode)(job, model)
         told.put((rank, None, value))

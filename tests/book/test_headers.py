@@ -8,8 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import repo
 
 from lumen import grading
+from lumen.grading import sets
 
 SOLUTIONS = sorted((Path(__file__).parents[2] / "solutions").glob("*.py"))
 
@@ -21,3 +23,9 @@ def test_every_header_stands_in_the_text(path):
     for name in grading.points(chapter):
         for line in filter(None, grading.header(chapter, name).splitlines()):
             assert line.strip() in prose, f"{name}: {line}"
+
+
+@pytest.mark.parametrize("chapter", sets.chapters())
+def test_the_minutes_to_practise_are_those_of_the_exercises(chapter):
+    (row,) = (row for row in repo.chapters().values() if row.number == chapter)
+    assert row.minutes["practise"] == sum(one.minutes for one in sets.load(chapter).exercises.values())
