@@ -28,13 +28,13 @@
 #
 # By the end you can
 #
-# - write the rule by which a server decides what every step computes, in forty lines, and say what it becomes for one budget
-#   or another;
+# - write the rule by which a server decides what every step computes, in forty lines, and hold it to the real one;
 # - predict from FLOPs and bytes how long a step takes, and choose the token budget that keeps every gap under a limit;
 # - take a running request's memory away, give it back, and prove that its answer did not change;
 # - say who could wait for ever, why nobody does, and when prefill and decode belong on different machines.
 #
-# Needs: [the roofline](02_roofline.ipynb), [the paged cache](05_paged_cache.ipynb), [batching](08_batching.ipynb).
+# Needs: [the roofline](02_roofline.ipynb), [measuring](03_measuring.ipynb), [the paged cache](05_paged_cache.ipynb),
+# [batching](08_batching.ipynb).
 
 # %% tags=["setup", "hide-input", "nbval-ignore-output"]
 import importlib
@@ -283,7 +283,7 @@ markdown(text)
 # `scaled_dot_product_attention` over prompt and answer at once, held to transformers' in [chapter 1](01_prefill_decode.ipynb). At
 # every position the token that was written must be the likeliest, or within rounding of it.
 
-# %% tags=["nbval-check-output"]
+# %% tags=["hide-input", "nbval-check-output"]
 asked = [*prompts, document]
 
 
@@ -354,9 +354,9 @@ log_axis(fig, "y", [5, 10, 20, 50, 100, 200, 500, 1000])
 fig
 
 # %% [markdown]
-# Left of the bend a smaller chunk saves nothing and costs steps. Right of it the time that a limit on the gap leaves beside the
-# answers, divided by what one token of a prompt costs, is the chunk. For a prompt of 8,192 tokens, down to its last and slowest
-# chunk:
+# Left of the bend a smaller chunk saves nothing and costs steps. Right of it, take the time that a limit on the gap (the
+# [ITL](../book/glossary.md#term-ITL)) leaves beside the answers, divide it by what one token of a prompt costs, and you have the chunk.
+# For a prompt of 8,192 tokens, down to its last and slowest chunk:
 
 # %% tags=["hide-input", "nbval-check-output"]
 PROMPT = 8192
@@ -521,7 +521,7 @@ assert min(sums) > 300
 # they would need 20. What the blocks held is computed again, or *swapped*: copied to the host's memory and back.
 
 
-# %%
+# %% tags=["hide-input"]
 def squeezed(num_blocks, preemption="recompute", prefix="none"):
     """Four requests in a pool of `num_blocks`: answers, the engine's counters, bytes swapped out and in."""
     engine = Engine(model, num_blocks=num_blocks, prefix=prefix, limits=Limits(4, 256, preemption=preemption))
@@ -563,9 +563,10 @@ table(
 # %% [markdown]
 # The answers are the same in all four ways, and that is no luck. A token depends on the tokens before it, their positions, and its
 # request's own random stream. Preemption takes *computed*, and touches none of the three. Keys and values are a function of tokens
-# and positions, so computing them again gives them again, up to the order of additions: that is why `same` has its second half.
+# and positions, so computing them again gives them again, up to the order of additions: where two logits nearly tie, either token may
+# win.
 #
-# Recompute or swap? With a prefix cache (the third row) what nobody took meanwhile is found again. Otherwise it is the race of chapter
+# Recompute or swap? With a [prefix cache](06_prefix_cache.ipynb) what nobody took meanwhile is found again. Otherwise it is the race of chapter
 # 5, for $L$ tokens: $2\kappa L$ bytes over the bus, at $\kappa$ bytes of cache per token, against about $2NL$ FLOPs with $N$
 # parameters. A scheduler adds one thing: recomputed tokens go into a step *beside* answers, where arithmetic may be idle.
 # *Predicted* for Llama-3-8B in bf16, 1,024 tokens lost, and chapter 5's rates of PCIe:
@@ -966,9 +967,8 @@ markdown(lumen.grading.table("09"))
 # ## Further reading
 #
 # - [Sarathi-Serve](https://arxiv.org/abs/2403.02310) (Agrawal and others, 2024): read it for section 3, which measures what prefill
-#   does to decode, and for chunks beside answers under a token budget.
-# - [Orca](https://www.usenix.org/conference/osdi22/presentation/yu) (Yu and others, 2022): read it for scheduling by iteration, the
-#   idea that everything here stands on.
+#   does to decode, and for the token budget.
+# - [Orca](https://www.usenix.org/conference/osdi22/presentation/yu) (Yu and others, 2022): read it for scheduling by iteration.
 # - [DistServe](https://arxiv.org/abs/2401.09670) (Zhong and others, 2024): read it for goodput per GPU under two limits, and look at what it is
 #   compared with.
 # - [Splitwise](https://arxiv.org/abs/2311.18677) (Patel and others, 2023): read it for different machines on the two sides, and for the
