@@ -48,8 +48,11 @@ def reveal(
     fig = figure(
         title, x=f"{what} ({unit})" if what else unit, y="source of the number", height=260, log_x=log
     )
+    everything = [v for _, samples, _, _ in rows for v in samples]
+    ends = _room(min(everything), max(everything), log)
     for name, samples, color, symbol in rows:
         mid = statistics.median(samples)
+        place = ((math.log10(mid) if log else mid) - ends[0]) / (ends[1] - ends[0])  # 0 left, 1 right
         spread = {
             "array": [max(samples) - mid],
             "arrayminus": [mid - min(samples)],
@@ -63,11 +66,9 @@ def reveal(
             marker={"color": color, "size": 13, "symbol": symbol, "line": {"width": 2.5, "color": color}},
             error_x=spread | {"color": color, "type": "data"} if len(samples) > 1 else None,
             text=[f"{_number(mid)} {unit}"],
-            textposition="top center",
+            textposition="top right" if place < 0.3 else "top left" if place > 0.7 else "top center",
             hovertemplate=f"{name}: %{{x:.4g}} {unit}<extra></extra>",
         )
-    everything = [v for _, samples, _, _ in rows for v in samples]
-    ends = _room(min(everything), max(everything), log)
     fig.update_xaxes(range=ends)
     if log:
         log_axis(fig, "x", nice_ticks(10 ** ends[0], 10 ** ends[1]))

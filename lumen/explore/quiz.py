@@ -16,7 +16,7 @@ def _text(owner: str, value: Any) -> str:
     return value
 
 
-def _choice(question: Mapping[str, Any], where: str, shuffle: bool) -> dict[str, Any]:
+def _choice(question: Mapping[str, Any], where: str) -> dict[str, Any]:
     choices: list[dict[str, Any]] = [
         {
             "text": _text(f"{where}, choice {i}", choice.get("text")),
@@ -27,10 +27,7 @@ def _choice(question: Mapping[str, Any], where: str, shuffle: bool) -> dict[str,
     ]
     if len(choices) < 2 or sum(choice["ok"] for choice in choices) != 1:
         raise ValueError(f"{where} needs two choices at least, exactly one of them with ok=True")
-    if shuffle:
-        random.Random(where + question["question"]).shuffle(
-            choices
-        )  # the same order for everybody, every time
+    random.Random(where + question["question"]).shuffle(choices)  # the same order for everybody, every time
     return {"choices": choices}
 
 
@@ -73,9 +70,9 @@ class Quiz(JSWidget):
     …}]}`; the tolerance is absolute, in the unit of the answer (default: 5 % of it), and a slip is a wrong
     answer with a cause worth naming.
 
-    Texts may hold `code`, **bold** and *emphasis*; everything else is shown as it stands. `shuffle=True`
-    orders the choices anew, the same way for every reader. Shape errors raise ValueError and name the
-    question.
+    Texts may hold `code`, **bold** and *emphasis*; everything else is shown as it stands. Choices are
+    shuffled, the same way for every reader, so authors may write the right one first. Shape errors raise
+    ValueError and name the question.
 
     >>> Quiz([{"kind": "numeric", "question": "14 GB at 2 TB/s?", "answer": 7, "unit": "ms",
     ...        "right": "14e9 / 2e12 s.", "wrong": "Divide bytes by bytes per second."}], id="01")
@@ -84,7 +81,7 @@ class Quiz(JSWidget):
     module = "quiz.js"
     label = "quiz"
 
-    def __init__(self, questions: Sequence[Mapping[str, Any]], *, id: str, shuffle: bool = False) -> None:
+    def __init__(self, questions: Sequence[Mapping[str, Any]], *, id: str) -> None:
         if not questions:
             raise ValueError(f"quiz {id!r} has no questions")
         checked = []
@@ -93,7 +90,7 @@ class Quiz(JSWidget):
             kind = question.get("kind", "choice")
             base = {"kind": kind, "question": _text(f"{where}: 'question'", question.get("question"))}
             if kind == "choice":
-                checked.append(base | _choice(question, where, shuffle))
+                checked.append(base | _choice(question, where))
             elif kind == "numeric":
                 checked.append(base | _numeric(question, where))
             else:

@@ -18,7 +18,7 @@ UNSET: Any = object()
 class Statements:
     """literature: which of the statements is wrong, and (with `number`) the right number.
 
-    The answer is a letter, several letters (`"bd"` or a set) when more than one is wrong, or the pair
+    The answer is a letter, several letters (`"bd"`, `"b, d"` or a set) when more than one is wrong, or the pair
     `(letters, number)` when there is a number. `why` says of each statement why it stands or falls; a wrong
     choice is answered with that sentence.
     """
@@ -30,9 +30,11 @@ class Statements:
     def __call__(self, answer: Any, probe: Probe) -> str | None:
         value = run.value_of(answer, probe.steps)
         chosen, figure = value if isinstance(value, tuple) and len(value) == 2 else (value, UNSET)
+        if isinstance(chosen, str):
+            chosen = [letter for letter in chosen if letter.isalnum()]  # "bd", "b, d" and "(b) (d)" alike
         letters = {
             str(one).strip().lower()
-            for one in (chosen if isinstance(chosen, (str, set, list, tuple)) else [chosen])
+            for one in (chosen if isinstance(chosen, (set, list, tuple)) else [chosen])
         }
         known = ", ".join(self.why)
         if not letters or not letters <= set(self.why):
