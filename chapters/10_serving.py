@@ -79,6 +79,7 @@ from lumen.explore.load import in_a_thread
 from lumen.explore.theme import log_axis
 from lumen.io.stop import StopMatcher
 from lumen.models import CONFIGS
+from lumen.runtime import in_passing_thread
 from lumen.serve.commands import bind
 from lumen.serve.engine import Engine
 from lumen.serve.load import arrivals, percentile, samples
@@ -90,12 +91,32 @@ from lumen.serve.scheduler import Limits
 from lumen.serve.server import create_app
 
 torch.set_grad_enabled(False)
-model, tokenizer = lumen.load("smollm2-135m")
+model, tokenizer = in_passing_thread(lumen.load, "smollm2-135m")
 config, dtype = model.config, next(model.parameters()).dtype
 
 # %% [markdown]
 # ## A server on this page
 #
+# The server will compute in a thread of its own. On Linux, torch keeps a team of helpers for every thread that ever computed,
+# and where the teams outnumber the cores, all of them are slower. So whatever else this page computes goes through
+# `in_passing_thread`: a thread that ends at once and takes its team along. First a bare loop, for comparison later, while there
+# is no server yet.
+
+# %% tags=["nbval-ignore-output"]
+plays = assets.shakespeare()[0]
+lone_prompt = tokenizer.encode(plays[:300])
+
+
+def bare_gaps():
+    """Seconds between the tokens of two answers, without any server."""
+    runs = [bench.token_times(model, lone_prompt, 24) for _ in range(2)]
+    return [b - a for times in runs for a, b in pairwise(times[1:])]
+
+
+one_direct = statistics.median(in_passing_thread(bare_gaps))
+print(f"{milliseconds(one_direct)} a token")
+
+# %% [markdown]
 # On the command line it is one line, `lumen serve --model smollm2-135m --port 8000`. Here it runs inside the notebook, so
 # that we can look into it. `Noted` lets every call through and writes down when the ones that we name began and ended.
 
@@ -123,7 +144,8 @@ class Noted:
 
 # %% tags=["nbval-ignore-output"]
 SLOTS, log = 8, []
-engine = Engine(model, tokenizer, num_blocks=512, limits=Limits(max_seqs=SLOTS, token_budget=256))
+limits = Limits(max_seqs=SLOTS, token_budget=256)
+engine = in_passing_thread(lambda: Engine(model, tokenizer, num_blocks=512, limits=limits))
 engine.scheduler = Noted(engine.scheduler, log, schedule="scheduler", update="scheduler")
 engine.runner = Noted(engine.runner, log, run="forward")
 watched = Noted(engine, log, add="scheduler", step="step")
@@ -191,7 +213,9 @@ events = [
     if json.loads(line[6:])["choices"]
 ]
 text = "".join(piece for _, piece in events)
-(alone,) = lumen.generate(model, [tokenizer.apply_chat(chat)], 24, tokenizer=tokenizer)
+(alone,) = in_passing_thread(
+    lambda: lumen.generate(model, [tokenizer.apply_chat(chat)], 24, tokenizer=tokenizer)
+)
 assert text == alone.text or dtype != torch.float32  # in 16 bits near-ties may flip
 print(text)
 
@@ -410,7 +434,7 @@ print(f"looked for in the text so far, {leaked} have sent a part of the stop bef
 
 # %% tags=["nbval-ignore-output"]
 PROMPT, ANSWER, COUNT = 64, 32, 24
-chip = hardware.measure()
+chip = in_passing_thread(hardware.measure)
 step = step_times(config, chip, dtype, prompt=PROMPT, answer=ANSWER)
 t_prefill, t_full = step(1, 0), step(0, SLOTS)
 mu_model = SLOTS / (SLOTS * t_prefill + (ANSWER - 1) * t_full)
@@ -440,7 +464,6 @@ my_guess = 8.0  # requests a second
 
 
 # %% tags=["measure", "nbval-ignore-output"]
-plays = assets.shakespeare()[0]
 target = Target(url, "smollm2-135m", extra_body={"temperature": 0, "ignore_eos": True})
 
 
@@ -755,26 +778,23 @@ else:
 # A server takes a toll of every token. How much at one stream, and how much at eight?
 
 # %% tags=["measure", "nbval-ignore-output"]
-ids = tokenizer.encode(plays[:300])
 solo = {
     "model": "smollm2-135m",
-    "prompt": ids,
+    "prompt": lone_prompt,
     "max_tokens": 24,
     "temperature": 0,
     "stream": True,
     "ignore_eos": True,
 }
-direct_gaps, served_gaps = [], []
+served_gaps = []
 for _ in range(2):
-    times = bench.token_times(model, ids, 24)
-    direct_gaps += [b - a for a, b in pairwise(times[1:])]
     with (
         httpx.Client(trust_env=False, timeout=60) as client,
         client.stream("POST", f"{url}/v1/completions", json=solo) as got,
     ):
         came = [time.monotonic() for line in got.iter_lines() if '"text":"' in line]
     served_gaps += [b - a for a, b in pairwise(came[1:])]
-one_direct, one_served = statistics.median(direct_gaps), statistics.median(served_gaps)
+one_served = statistics.median(served_gaps)
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 try:
