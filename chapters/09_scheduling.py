@@ -744,7 +744,8 @@ except FileNotFoundError:
 #
 # Give both the same eight A100, Llama-3-8B in bf16, 4,096 tokens of prompt and 256 of answer per request, and no queues.
 # *Together*: every step holds 16 tokens of prompt for every answer in it, so neither side falls behind. *Apart*: some chips only read,
-# the others only write, over 50 GB/s; the best split is taken. Steps with answers stay under the limit. How many requests a second?
+# the others only write, over 50 GB/s; the best split is taken. Steps with answers, everybody halfway through, stay under the limit.
+# How many requests a second?
 
 
 # %% tags=["hide-input", "nbval-check-output"]
