@@ -1079,7 +1079,6 @@ lumen.explore.Quiz(
         },
     ],
     id="05",
-    shuffle=True,
 )  # fmt: skip
 
 # %% [markdown]

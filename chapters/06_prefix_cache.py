@@ -965,7 +965,6 @@ lumen.explore.Quiz(
         },
     ],
     id="06",
-    shuffle=True,
 )  # fmt: skip
 
 # %% [markdown]

@@ -739,7 +739,6 @@ lumen.explore.Quiz(
         },
     ],
     id="07",
-    shuffle=True,
 )  # fmt: skip
 
 # %% [markdown]

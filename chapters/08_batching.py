@@ -608,7 +608,7 @@ try:
     )
 except FileNotFoundError:
     text = (
-        "No published run of `benchmarks/continuous_batching.py` is at hand. It serves 64 requests with three seeds, policies in turns, "
+        "No published run of `benchmarks/continuous_batching.py` is at hand. It serves 128 requests with three seeds, policies in turns, "
         "and writes down every round."
     )
 markdown(text)
@@ -905,7 +905,6 @@ lumen.explore.Quiz(
         },
     ],
     id="08",
-    shuffle=True,
 )  # fmt: skip
 
 # %% [markdown]

@@ -270,7 +270,7 @@ fig
 # The picture ends at the fifth token; read it from top to bottom. The **API** parses HTTP and JSON and checks every field, so
 # that nothing behind it has to. The **template** turns messages into one text, the **tokenizer** turns that into ids. HTTP and
 # forwards run in two threads, so that no stream stands still during a forward; here the request changes over. The **scheduler** finds it a
-# *slot*, which is a place in the batch, and blocks, and from then on puts it into the plan of every step. The **engine** runs
+# [slot](../book/glossary.md#term-slot), which is a place in the batch, and blocks, and from then on puts it into the plan of every step. The **engine** runs
 # the forward and draws a token. The **[detokeniser](../book/glossary.md#term-detokeniser)** finds the text that is certain, and
 # the **stream** sends it off. Then 3, 4, 5 again, once a token.
 
@@ -499,7 +499,7 @@ markdown(
 )
 
 # %% [markdown]
-# A check that needs no model at all is **Little's law**: on average, the number of requests inside is the rate at which they
+# A check that needs no model at all is [Little's law](../book/glossary.md#term-Little-s-law): on average, the number of requests inside is the rate at which they
 # pass times the time that each stays.
 #
 # ## Predict: half again too much
@@ -704,7 +704,7 @@ markdown(
 #
 # One more question is left: is this server any good? `benchmarks/load_test.py` sends the same load, with the same prompts,
 # lengths and arrival times, to three servers on one machine: ours, `llama_cpp.server` and vLLM's server for CPUs. Each has a
-# *knee*, an offered load from which its curve bends up. A server **carries** a load if nine requests in ten keep both limits.
+# [knee](../book/glossary.md#term-knee), an offered load from which its curve bends up. A server **carries** a load if nine requests in ten keep both limits.
 # Move the limits, and see who carries what.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
@@ -974,7 +974,6 @@ Quiz(
         },
     ],
     id="10",
-    shuffle=True,
 )  # fmt: skip
 
 # %% [markdown]

@@ -387,7 +387,7 @@ ANSWERS = {
         lumen=["lumen.cache.DynamicCache"],
     ),
     "saves-256": Answers(
-        right=[("bd", 183.4), lambda: ({"d", "b"}, 200 * (1000 + 100.5) / 1200)],
+        right=[("bd", 183.4), (" B, d.", 183.4), lambda: ({"d", "b"}, 200 * (1000 + 100.5) / 1200)],
         wrong=[
             (("b", 183.4), "2 statements are wrong"),
             (("ab", 183.4), "512 · 513 / 2"),
