@@ -16,7 +16,7 @@
 #
 # [Colab: chapter](https://colab.research.google.com/github/lumen-course/lumen/blob/main/chapters/01_prefill_decode.ipynb) [Colab: exercises](https://colab.research.google.com/github/lumen-course/lumen/blob/main/exercises/01_prefill_decode.ipynb) [Colab: solutions](https://colab.research.google.com/github/lumen-course/lumen/blob/main/solutions/01_prefill_decode.ipynb)
 #
-# CPU is enough · read 25 min · run 1 min · practise 60 min · here: [exercises](../exercises/01_prefill_decode.ipynb), [solutions](../solutions/01_prefill_decode.ipynb)
+# CPU is enough · read 25 min · run 1 min · practise 75 min · here: [exercises](../exercises/01_prefill_decode.ipynb), [solutions](../solutions/01_prefill_decode.ipynb)
 #
 # </div>
 

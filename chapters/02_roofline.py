@@ -16,7 +16,7 @@
 #
 # [Colab: chapter](https://colab.research.google.com/github/lumen-course/lumen/blob/main/chapters/02_roofline.ipynb) [Colab: exercises](https://colab.research.google.com/github/lumen-course/lumen/blob/main/exercises/02_roofline.ipynb) [Colab: solutions](https://colab.research.google.com/github/lumen-course/lumen/blob/main/solutions/02_roofline.ipynb)
 #
-# CPU is enough · read 30 min · run 1 min · practise 60 min · here: [exercises](../exercises/02_roofline.ipynb), [solutions](../solutions/02_roofline.ipynb)
+# CPU is enough · read 30 min · run 1 min · practise 68 min · here: [exercises](../exercises/02_roofline.ipynb), [solutions](../solutions/02_roofline.ipynb)
 #
 # </div>
 

@@ -16,7 +16,7 @@
 #
 # [Colab: chapter](https://colab.research.google.com/github/lumen-course/lumen/blob/main/chapters/03_measuring.ipynb) [Colab: exercises](https://colab.research.google.com/github/lumen-course/lumen/blob/main/exercises/03_measuring.ipynb) [Colab: solutions](https://colab.research.google.com/github/lumen-course/lumen/blob/main/solutions/03_measuring.ipynb)
 #
-# CPU is enough · read 30 min · run 1 min · practise 80 min · here: [exercises](../exercises/03_measuring.ipynb), [solutions](../solutions/03_measuring.ipynb)
+# CPU is enough · read 30 min · run 1 min · practise 96 min · here: [exercises](../exercises/03_measuring.ipynb), [solutions](../solutions/03_measuring.ipynb)
 #
 # </div>
 

@@ -16,7 +16,7 @@
 #
 # [Colab: chapter](https://colab.research.google.com/github/lumen-course/lumen/blob/main/chapters/04_kv_cache.ipynb) [Colab: exercises](https://colab.research.google.com/github/lumen-course/lumen/blob/main/exercises/04_kv_cache.ipynb) [Colab: solutions](https://colab.research.google.com/github/lumen-course/lumen/blob/main/solutions/04_kv_cache.ipynb)
 #
-# CPU is enough · read 30 min · run 1 min · practise 75 min · here: [exercises](../exercises/04_kv_cache.ipynb), [solutions](../solutions/04_kv_cache.ipynb)
+# CPU is enough · read 30 min · run 1 min · practise 100 min · here: [exercises](../exercises/04_kv_cache.ipynb), [solutions](../solutions/04_kv_cache.ipynb)
 #
 # </div>
 

@@ -16,7 +16,7 @@
 #
 # [Colab: chapter](https://colab.research.google.com/github/lumen-course/lumen/blob/main/chapters/05_paged_cache.ipynb) [Colab: exercises](https://colab.research.google.com/github/lumen-course/lumen/blob/main/exercises/05_paged_cache.ipynb) [Colab: solutions](https://colab.research.google.com/github/lumen-course/lumen/blob/main/solutions/05_paged_cache.ipynb)
 #
-# CPU is enough · read 35 min · run 1 min · practise 90 min · here: [exercises](../exercises/05_paged_cache.ipynb), [solutions](../solutions/05_paged_cache.ipynb)
+# CPU is enough · read 35 min · run 1 min · practise 97 min · here: [exercises](../exercises/05_paged_cache.ipynb), [solutions](../solutions/05_paged_cache.ipynb)
 #
 # </div>
 

@@ -16,7 +16,7 @@
 #
 # [Colab: chapter](https://colab.research.google.com/github/lumen-course/lumen/blob/main/chapters/09_scheduling.ipynb) [Colab: exercises](https://colab.research.google.com/github/lumen-course/lumen/blob/main/exercises/09_scheduling.ipynb) [Colab: solutions](https://colab.research.google.com/github/lumen-course/lumen/blob/main/solutions/09_scheduling.ipynb)
 #
-# CPU is enough · read 40 min · run 2 min · practise 100 min · here: [exercises](../exercises/09_scheduling.ipynb), [solutions](../solutions/09_scheduling.ipynb)
+# CPU is enough · read 30 min · run 1 min · practise 96 min · here: [exercises](../exercises/09_scheduling.ipynb), [solutions](../solutions/09_scheduling.ipynb)
 #
 # </div>
 

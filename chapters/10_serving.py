@@ -16,7 +16,7 @@
 #
 # [Colab: chapter](https://colab.research.google.com/github/lumen-course/lumen/blob/main/chapters/10_serving.ipynb) [Colab: exercises](https://colab.research.google.com/github/lumen-course/lumen/blob/main/exercises/10_serving.ipynb) [Colab: solutions](https://colab.research.google.com/github/lumen-course/lumen/blob/main/solutions/10_serving.ipynb)
 #
-# CPU is enough · read 35 min · run 2 min · practise 105 min · here: [exercises](../exercises/10_serving.ipynb), [solutions](../solutions/10_serving.ipynb)
+# CPU is enough · read 35 min · run 2 min · practise 104 min · here: [exercises](../exercises/10_serving.ipynb), [solutions](../solutions/10_serving.ipynb)
 #
 # </div>
 
@@ -491,10 +491,11 @@ off = mu / mu_model - 1
 closed_stay = statistics.mean(samples(closed, "e2el"))
 markdown(
     f"The formula says {mu_model:.2f}, the clock {mu:.2f}"
-    + (f", {abs(off):.0%} {'less' if off < 0 else 'more'}: " if abs(off) > 0.02 else ": ")
-    + "the formula knows no HTTP and no client, and here both share the cores with the model. It does not know that a freed slot "
-    "stays empty for a step, until its user has asked again. And it pays for prompts in full, where they ride along with other "
-    f"people's tokens. Little's law, below, says {mu:.2f}/s × {closed_stay:.2f} s = **{mu * closed_stay:.1f}** requests inside, and "
+    + (f", {abs(off):.0%} {'less' if off < 0 else 'more'}. " if abs(off) > 0.02 else ". ")
+    + "Three things are not in the formula. HTTP and the client share the cores with the model here, and a freed slot stays empty for "
+    "a step, until its user has asked again: both take from the clock's number. A prompt that rides along with other people's "
+    "tokens costs less than one alone: that adds to it. And the two times it starts from are predictions themselves. "
+    f"Little's law, below, says {mu:.2f}/s × {closed_stay:.2f} s = **{mu * closed_stay:.1f}** requests inside, and "
     f"we know that it was {SLOTS}."
 )
 

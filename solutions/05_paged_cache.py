@@ -19,7 +19,7 @@
 #
 # [Colab: chapter](https://colab.research.google.com/github/lumen-course/lumen/blob/main/chapters/05_paged_cache.ipynb) [Colab: exercises](https://colab.research.google.com/github/lumen-course/lumen/blob/main/exercises/05_paged_cache.ipynb) [Colab: solutions](https://colab.research.google.com/github/lumen-course/lumen/blob/main/solutions/05_paged_cache.ipynb)
 #
-# CPU is enough · read 35 min · run 1 min · practise 90 min · here: [chapter](../chapters/05_paged_cache.ipynb), [exercises](../exercises/05_paged_cache.ipynb)
+# CPU is enough · read 35 min · run 1 min · practise 97 min · here: [chapter](../chapters/05_paged_cache.ipynb), [exercises](../exercises/05_paged_cache.ipynb)
 #
 # </div>
 

@@ -19,7 +19,7 @@
 #
 # [Colab: chapter](https://colab.research.google.com/github/lumen-course/lumen/blob/main/chapters/09_scheduling.ipynb) [Colab: exercises](https://colab.research.google.com/github/lumen-course/lumen/blob/main/exercises/09_scheduling.ipynb) [Colab: solutions](https://colab.research.google.com/github/lumen-course/lumen/blob/main/solutions/09_scheduling.ipynb)
 #
-# CPU is enough · read 40 min · run 2 min · practise 100 min · here: [chapter](../chapters/09_scheduling.ipynb), [exercises](../exercises/09_scheduling.ipynb)
+# CPU is enough · read 30 min · run 1 min · practise 96 min · here: [chapter](../chapters/09_scheduling.ipynb), [exercises](../exercises/09_scheduling.ipynb)
 #
 # </div>
 

@@ -19,7 +19,7 @@
 #
 # [Colab: chapter](https://colab.research.google.com/github/lumen-course/lumen/blob/main/chapters/10_serving.ipynb) [Colab: exercises](https://colab.research.google.com/github/lumen-course/lumen/blob/main/exercises/10_serving.ipynb) [Colab: solutions](https://colab.research.google.com/github/lumen-course/lumen/blob/main/solutions/10_serving.ipynb)
 #
-# CPU is enough · read 35 min · run 2 min · practise 105 min · here: [chapter](../chapters/10_serving.ipynb), [exercises](../exercises/10_serving.ipynb)
+# CPU is enough · read 35 min · run 2 min · practise 104 min · here: [chapter](../chapters/10_serving.ipynb), [exercises](../exercises/10_serving.ipynb)
 #
 # </div>
 
