@@ -487,7 +487,9 @@ fig.add_scatter(x=when, y=[1e3 * v for v in due], mode="lines+markers", line_col
 fig.add_scatter(x=when, y=[1e3 * v for v in sent], mode="lines+markers", line_color=palette.blue)
 peak_at = max(range(REQUESTS), key=lambda i: due[i])
 label_line(fig, when[peak_at], 1e3 * due[peak_at], "   from when it was due", palette.orange, anchor="left")
-label_line(fig, when[0], 1e3 * sent[0], "from when it was sent", palette.blue, anchor="left", shift=16)
+label_line(
+    fig, when[peak_at + 3], 0.3 * 1e3 * due[peak_at], "from when<br>it was sent", palette.blue, anchor="left"
+)
 fig.update_yaxes(rangemode="tozero")
 fig
 

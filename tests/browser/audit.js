@@ -18,6 +18,12 @@ async ({ theme, first }) => {
   await until(() => !idle().length, () => `${idle().length} of ${widgets.length} explorers did not start`);
   await pause(boxes.length ? 120 : 30); // the figures follow the theme
 
+  // a label at a point outside its axes, be it by a rounding error, is left out in silence
+  for (const plot of first ? document.querySelectorAll(".plotly-graph-div[data-ready]") : []) {
+    const wanted = (plot.layout.annotations || []).length, drawn = plot.querySelectorAll(".annotation-text").length;
+    if (drawn < wanted) faults.push(`${wanted - drawn} of ${wanted} labels are not drawn: ${plot.layout.title.text}`);
+  }
+
   // words, headings, pictures
   if (first) {
     const math = document.querySelectorAll(".math:not(:has(mjx-container))").length;

@@ -50,8 +50,7 @@ function picture(state, kind, limit, found, chosen, width) {
   for (const rate of [0, most / 2, most]) marks.push(s("text", { x: x(rate), y: tall - 20, "text-anchor": rate === most ? "end" : "middle", class: "soft" }, significant(rate, 2)));
   marks.push(s("text", { x: (left + width - right) / 2, y: tall - 3, "text-anchor": "middle", class: "soft" }, "offered load (requests/s)"));
   const edge = kind === "goodput" ? `M${x(0)} ${y(0)}L${x(most)} ${y(most)}` : `M${left} ${y(limit)}H${width - right}`;
-  marks.push(s("path", { d: edge, class: "limit" }), s("text", { x: left + 6, y: kind === "goodput" ? y(most) + 14 : y(limit) - 6, class: "soft" },
-    kind === "goodput" ? "dashed: every request is good" : "your limit"));
+  marks.push(s("path", { d: edge, class: "limit" }));
   state.engines.forEach((engine, e) => {
     const value = (i) => (kind === "goodput" ? found[e][i].goodput : (found[e][i][kind] || [])[1]);
     const points = engine.runs.map((run, i) => [x(run.rate), value(i)]).filter((p) => p[1] !== undefined).map(([a, v]) => [a, y(v)]);
@@ -59,6 +58,8 @@ function picture(state, kind, limit, found, chosen, width) {
     engine.runs.forEach((run, i) => { if (value(i) !== undefined) marks.push(s("circle", { cx: x(run.rate), cy: y(value(i)),
       r: e === chosen[0] && i === chosen[1] ? 7 : 4, class: tones[e] })); });
   });
+  marks.push(s("text", { x: left + 6, y: kind === "goodput" ? y(most) + 14 : y(limit) - 6, class: "soft halo" },
+    kind === "goodput" ? "dashed: every request is good" : "your limit"));
   return s("svg", { viewBox: `0 0 ${width} ${tall}`, style: `height:${tall}px`, role: "img", "aria-label": `${KINDS[kind][1]} against offered load` }, marks);
 }
 
@@ -101,6 +102,7 @@ function render({ state, el }) {
 
 const style = `
 .guide { stroke: var(--grid); fill: none; } .limit { stroke: var(--ink); stroke-dasharray: 5 4; fill: none; }
+.halo { paint-order: stroke; stroke: var(--card); stroke-width: 4px; }
 .line { fill: none; stroke-width: 2.5; } path.blue { stroke: var(--blue); } path.orange { stroke: var(--orange); } path.green { stroke: var(--green); }
 path.purple { stroke: var(--purple); } circle.blue { fill: var(--blue); } circle.orange { fill: var(--orange); } circle.green { fill: var(--green); }
 circle.purple { fill: var(--purple); } .legend { display: flex; flex-wrap: wrap; gap: 4px 18px; font-size: 14px; margin: 0 0 4px; }
