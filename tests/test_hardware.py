@@ -154,5 +154,18 @@ def test_every_probe_gives_a_rate_of_a_real_machine(small):
     assert 1e-7 < overhead < 1e-2
 
 
+def test_products_are_timed_with_the_kernel_that_a_loaded_model_runs(small, monkeypatch):
+    """Weights made under inference mode are not packed; a probe that made such ones would time another kernel."""
+    from lumen.models import linear
+
+    if not linear.can_pack():
+        pytest.skip("this torch has no prepacked linear")
+    seen, packed = [], linear.packed
+    monkeypatch.setattr(linear, "packed", lambda x, *rest: seen.append(x.shape[0]) or packed(x, *rest))
+    with torch.inference_mode():
+        probes.matmul_curve(torch.device("cpu"), torch.float32, (1, 8))
+    assert set(seen) == {8}
+
+
 def test_probes_leave_the_caches_of_the_chip_behind():
     assert probes.beyond_cache(torch.device("cpu")) >= 512 * 2**20

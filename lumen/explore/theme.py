@@ -167,10 +167,11 @@ def nice_ticks(low: float, high: float, most: int = 7) -> list[float]:
 
 
 def tick_label(value: float) -> str:
-    """0.05, 20, 5k, 2M: short enough to stand beside its neighbours on a phone."""
+    """0.05, 20, 5k, 2M, 1,024: short enough to stand beside its neighbours on a phone."""
     for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
-            return f"{value / size:g}{letter}"
+            short = f"{value / size:g}"
+            return short + letter if len(short.partition(".")[2]) < 2 else f"{value:,.0f}"
     return f"{value:g}"
 
 
@@ -216,7 +217,9 @@ def label_line(
                 f"cannot place {text!r} at {value} on a logarithmic axis: the coordinate must be above zero"
             )
         at.append(math.log10(value) if axis.type == "log" else value)
-    if fig.layout.xaxis.type == "log":  # rounding may leave a logarithm past the axis' end, where nothing is drawn
-        at[0] += {"left": 1e-6, "center": 0.0, "right": -1e-6}[anchor]
+    if (
+        fig.layout.xaxis.type == "log"
+    ):  # figures keep six digits: a logarithm may be rounded past the axis' end, and
+        at[0] += {"left": 1e-3, "center": 0.0, "right": -1e-3}[anchor]  # what stands there is not drawn
     font = {"size": 13} if color is None else {"size": 13, "color": color}
     fig.add_annotation(x=at[0], y=at[1], text=text, showarrow=False, xanchor=anchor, yshift=shift, font=font)
