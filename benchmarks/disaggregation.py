@@ -4,8 +4,8 @@
     python benchmarks/disaggregation.py --quick   one round; writes nothing
 
 Each worker has one core. The single engine runs with one core, at their speed and on half the machine, and with two,
-which is what the pair takes. Eight short requests arrive first, then prompts of 1,000 tokens. Answers are compared with those of the first
-run: in fp32 a draw between two nearly equal logits may fall differently, so the count is reported.
+which is what the pair takes. Eight short requests arrive first, then prompts of 1,000 tokens. Answers are compared with
+those of the first run: in fp32 a draw between two nearly equal logits may fall differently, so the count is reported.
 """
 
 from __future__ import annotations
@@ -109,7 +109,9 @@ def main() -> int:
         rows.append(row)
         print(name, {key: round(value, 1) for key, value in row.items() if key != "way"})
     if not options.quick:
-        note = f"{LONG} prompt tokens handed over; one core for each worker, one or both for the single engine"
+        note = (
+            f"{LONG} prompt tokens handed over; one core for each worker, one or both for the single engine"
+        )
         print(
             "wrote", bench.evidence("disaggregation", {"rows": rows, "runs": found}, seed=0, note=note).name
         )

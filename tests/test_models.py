@@ -236,3 +236,15 @@ def test_a_model_refuses_a_configuration_of_the_other_kind():
         type(tiny_gpt())(CONFIGS["smollm2-135m"])
     with pytest.raises(ValueError, match="Llama is"):
         Llama(CONFIGS["gptlite"])
+
+
+def test_a_warm_model_has_its_weights_packed():
+    from lumen.models import linear
+
+    if not linear.can_pack():
+        pytest.skip("this torch has no prepacked linear")
+    model = tiny_llama(torch.float32)
+    layers = [part for part in model.modules() if isinstance(part, linear.Linear)]
+    assert not any(part._packed is not None for part in layers)
+    model.warm_up()
+    assert all(part._packed is not None for part in layers)

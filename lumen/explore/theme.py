@@ -217,9 +217,8 @@ def label_line(
                 f"cannot place {text!r} at {value} on a logarithmic axis: the coordinate must be above zero"
             )
         at.append(math.log10(value) if axis.type == "log" else value)
-    if (
-        fig.layout.xaxis.type == "log"
-    ):  # figures keep six digits: a logarithm may be rounded past the axis' end, and
-        at[0] += {"left": 1e-3, "center": 0.0, "right": -1e-3}[anchor]  # what stands there is not drawn
+    if fig.layout.xaxis.type == "log":
+        # Figures keep six digits: a logarithm may be rounded past the axis' end, and what stands there is not drawn.
+        at[0] += {"left": 1e-3, "center": 0.0, "right": -1e-3}[anchor]
     font = {"size": 13} if color is None else {"size": 13, "color": color}
     fig.add_annotation(x=at[0], y=at[1], text=text, showarrow=False, xanchor=anchor, yshift=shift, font=font)

@@ -167,11 +167,11 @@ class Engine:
                 times.append(now)
                 text += answer.add(token)
         new = tuple(answer.tokens[shown:])
-        self.counters.generation_tokens += len(new)
         delta = Delta(
             name, new, text, (told,) if told is not None and new else (), answer.finish_reason, answer.stop_reason,
             sequence.num_cached_tokens, now,
         )  # fmt: skip
+        self.counters.generation_tokens += delta.num_generated
         return self._end(name, delta) if answer.done else delta
 
     def _end(self, name: str, last: Delta) -> Delta:

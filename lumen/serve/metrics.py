@@ -91,15 +91,15 @@ class Metrics(Observer):
 
     def saw(self, request: Request, delta: Delta) -> None:
         line = self._timelines[request.id]
-        if delta.tokens:
+        if made := delta.num_generated:
             if line.first is None:
                 line.first = delta.time
                 self._see("time_to_first_token_seconds", delta.time - line.arrival)
             else:
-                for _ in delta.tokens:  # several at once share the gap
-                    self._see("inter_token_latency_seconds", (delta.time - line.last) / len(delta.tokens))
+                for _ in range(made):  # several at once share the gap
+                    self._see("inter_token_latency_seconds", (delta.time - line.last) / made)
             line.last = delta.time
-            line.tokens += len(delta.tokens)
+            line.tokens += made
         if delta.finish_reason is not None:
             self._end(request, delta.finish_reason, delta.times)
 
@@ -119,8 +119,6 @@ class Metrics(Observer):
         self._ended[reason].inc()
         if reason == "abort" or times is None or times.scheduled is None or times.first_token is None:
             return  # half a request would bend every distribution
-        if line.first is None:  # the answer ended at its first token, which is not shown
-            self._see("time_to_first_token_seconds", times.first_token - line.arrival)
         self._see("request_prompt_tokens", len(request.prompt))
         self._see("request_generation_tokens", line.tokens)
         self._see("request_queue_time_seconds", times.scheduled - times.arrival)

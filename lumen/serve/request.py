@@ -79,6 +79,11 @@ class Delta:
     time: float = 0.0
     times: Times | None = None
 
+    @property
+    def num_generated(self) -> int:
+        """Tokens that were generated: an end-of-sequence token is not shown, but it took a step and is billed."""
+        return len(self.tokens) + isinstance(self.stop_reason, int)
+
 
 class Sequence:
     """A request inside the scheduler: its tokens, its block table, how much of it is computed."""

@@ -126,7 +126,7 @@ class FakeEngine:
             deltas.append(
                 Delta(name, new, text, logprobs, answer.finish_reason, answer.stop_reason, 0, now, whole)
             )
-            self.counters.generation_tokens += len(new)
+            self.counters.generation_tokens += deltas[-1].num_generated
             if answer.done:
                 del self.queue[name]
         return deltas

@@ -64,7 +64,7 @@ def test_chat(api, engine):
     )
     prompt = engine.tokenizer.apply_chat(HELLO)
     assert list(engine.seen[-1].prompt) == prompt
-    made = len(TEXT.encode())
+    made = len(TEXT.encode()) + 1  # a byte is a token here, and so is the end
     usage = answer.usage
     assert (usage.prompt_tokens, usage.completion_tokens) == (len(prompt), made)
     assert usage.total_tokens == len(prompt) + made and usage.prompt_tokens_details.cached_tokens == 0
@@ -86,7 +86,7 @@ def test_a_streamed_chat_says_the_role_then_the_text_then_why_it_ended(api):
 def test_usage_in_a_stream(api):
     ask = {"model": "tiny", "messages": HELLO, "stream": True}
     *chunks, last = api.chat.completions.create(**ask, stream_options={"include_usage": True})
-    made = len(TEXT.encode())
+    made = len(TEXT.encode()) + 1  # a byte is a token here, and so is the end
     assert last.choices == [] and last.usage.completion_tokens == made
     assert all(chunk.usage is None and chunk.choices for chunk in chunks)
     options = {"include_usage": True, "continuous_usage_stats": True}
@@ -109,7 +109,7 @@ def test_usage_is_null_on_the_wire_and_the_last_line_is_done(server):
 def test_choices(api, engine):
     answer = api.chat.completions.create(model="tiny", messages=HELLO, n=3, seed=11)
     assert [choice.index for choice in answer.choices] == [0, 1, 2]
-    assert answer.usage.completion_tokens == 3 * len(TEXT.encode())
+    assert answer.usage.completion_tokens == 3 * (len(TEXT.encode()) + 1)
     assert answer.usage.prompt_tokens == len(engine.seen[-1].prompt)  # a prompt counts once
     assert len({request.params.seed for request in engine.seen[-3:]}) == 3
     streamed: dict[int, str] = {}

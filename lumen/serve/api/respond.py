@@ -28,7 +28,7 @@ class Usage:
     cached: dict[int, int] = field(default_factory=dict)  # by prompt
 
     def add(self, index: int, delta: Delta) -> None:
-        self.made += len(delta.tokens)
+        self.made += delta.num_generated
         if index % self.per_prompt == 0:  # later choices may hit what the first one computed
             self.cached[index // self.per_prompt] = delta.num_cached_tokens
 
