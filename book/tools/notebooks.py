@@ -1,13 +1,13 @@
 """Keep chapters/*.ipynb and solutions/*.ipynb in step with their text, and run what changed.
 
-    python book/tools/notebooks.py                     sync all, run those whose code changed
+    python book/tools/notebooks.py                     sync all, run those whose code or evidence changed
     python book/tools/notebooks.py 04_kv_cache         only this one, in both folders
     python book/tools/notebooks.py --force 02_roofline run it although its code did not change
     python book/tools/notebooks.py --no-run            sync the text; outputs of changed notebooks are dropped
     python book/tools/notebooks.py --check             change nothing, exit 1 when one is out of step (CI)
 
-A notebook's metadata holds the hash of the code that made its outputs, so "changed" is exact: prose can be
-mended without a run, and outputs of other code are never shown.
+A notebook's metadata holds the hash of the code that made its outputs and of the evidence files that it read, so
+"changed" is exact: prose can be mended without a run, and outputs of other code or older evidence are never shown.
 """
 
 from __future__ import annotations
@@ -79,12 +79,18 @@ def run(notebook: NotebookNode, folder: Path, label: str) -> None:
         bar.close()
 
 
+def stamp(notebook: NotebookNode) -> str:
+    """The hash of the code and of the evidence files that it reads; a file that is not there counts as empty."""
+    files = [repo.ROOT / "book" / "evidence" / f"{name}.json" for name in sync.evidence_names(notebook)]
+    return sync.source_hash(notebook, [file.read_bytes() if file.is_file() else b"" for file in files])
+
+
 def build(path: Path, force: bool, execute: bool) -> str:
     """Bring one notebook up to date; returns what was done in words ("" when nothing)."""
     kind, name, target = path.parent.name, path.stem, path.with_suffix(".ipynb")
     text = sync.fill(path.read_text("utf8"), kind, name)
     new, old = sync.parse(text), load(target)
-    wanted, done = sync.source_hash(new), ""
+    wanted, done = stamp(new), ""
     if sync.ran(old, wanted) and not force:
         sync.carry(new, old)
         new.metadata["lumen"] = {"source_hash": wanted}
@@ -112,9 +118,11 @@ def problems(path: Path) -> list[str]:
     new, old = sync.parse(text), load(target)
     if old is None:
         return [f"{where}.ipynb does not exist"]
-    wanted = sync.source_hash(new)
+    wanted = stamp(new)
     if not sync.ran(old, wanted):
-        return [f"{where}.ipynb: its outputs were not made by the code in {where}.py"]
+        return [
+            f"{where}.ipynb: its outputs were not made by the code in {where}.py and today's evidence; `make notebooks`"
+        ]
     sync.carry(new, old)
     new.metadata["lumen"] = {"source_hash": wanted}
     sync.tidy(new)

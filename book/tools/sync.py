@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 from collections import Counter
+from collections.abc import Sequence
 
 import jupytext
 import templates
@@ -101,14 +102,24 @@ def _graded(given: dict) -> dict:
     return full
 
 
-def source_hash(notebook: NotebookNode) -> str:
-    """Hash of what the outputs depend on: the code cells in order, without the generated set-up cell."""
+def evidence_names(notebook: NotebookNode) -> list[str]:
+    """The published measurements that the code reads, by `load_evidence("name")`."""
+    code = "\n".join(c.source for c in notebook.cells if c.cell_type == "code")
+    return sorted(set(re.findall(r"load_evidence\(\s*[\"'](\w+)[\"']", code)))
+
+
+def source_hash(notebook: NotebookNode, evidence: Sequence[bytes] = ()) -> str:
+    """Hash of what the outputs depend on: the code cells in order, without the generated set-up cell, and the content
+    of the evidence files that they read."""
     code = [
         c.source
         for c in notebook.cells
         if c.cell_type == "code" and "setup" not in c.metadata.get("tags", [])
     ]
-    return hashlib.sha256(json.dumps(code).encode()).hexdigest()[:16]
+    digest = hashlib.sha256(json.dumps(code).encode())
+    for content in evidence:
+        digest.update(hashlib.sha256(content).digest())
+    return digest.hexdigest()[:16]
 
 
 def ran(notebook: NotebookNode | None, wanted: str) -> bool:

@@ -68,6 +68,18 @@ def test_prose_and_set_up_do_not_count_as_a_change_of_code(course):
     assert sync.source_hash(sync.parse(text.replace("6 * 7", "6 * 8", 1))) != before
 
 
+def test_outputs_that_quote_an_older_measurement_are_out_of_step(course):
+    quotes = executed('bench.load_evidence("speed")')
+    assert sync.evidence_names(quotes) == ["speed"] and sync.evidence_names(executed()) == []
+    stamps = {sync.source_hash(quotes, evidence) for evidence in ((b"",), (b"1",), (b"2",))}
+    assert len(stamps) == 3
+    (course / "book" / "evidence").mkdir(parents=True, exist_ok=True)
+    before = notebooks.stamp(quotes)
+    (course / "book" / "evidence" / "speed.json").write_text("{}")
+    assert before != notebooks.stamp(quotes) == notebooks.stamp(quotes)
+    assert notebooks.stamp(executed()) == sync.source_hash(executed())
+
+
 def test_nbgrader_metadata_is_completed(course):
     cells = {
         c.metadata.nbgrader.grade_id: c
