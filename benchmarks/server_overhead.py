@@ -115,7 +115,12 @@ def through_server(url: str, asked: list[Prompt]) -> list[float]:
         for client, prompt in zip(reads, asked, strict=True):
             client.sendall(_post(prompt))
         while ready.get_map():
-            for key, _ in ready.select(60):
+            came = ready.select(60)
+            if not came:
+                raise RuntimeError(
+                    "No stream brought anything for a minute; ask `lumen serve` by hand to see why."
+                )
+            for key, _ in came:
                 client = key.fileobj  # type: ignore[assignment]
                 data = client.recv(2**16)
                 reads[client].append((time.perf_counter(), data))
@@ -124,8 +129,8 @@ def through_server(url: str, asked: list[Prompt]) -> list[float]:
     times = [[at for at, data in got if TEXT.search(data)] for got in reads.values()]
     if min(map(len, times)) < asked[0].output_len // 2:
         raise RuntimeError("A stream failed or came in lumps; ask `lumen serve` by hand to see why.")
-    start, end = max(came[0] for came in times), min(came[-1] for came in times)
-    return [b - a for came in times for a, b in pairwise(t for t in came if start <= t <= end)]
+    start, end = max(stream[0] for stream in times), min(stream[-1] for stream in times)
+    return [b - a for stream in times for a, b in pairwise(t for t in stream if start <= t <= end)]
 
 
 def _post(prompt: Prompt) -> bytes:
@@ -180,11 +185,8 @@ def main() -> int:
         "prompt": PROMPT,
         "answer": answer,
     }
-    for name, timing in timed.items():
-        print(
-            f"{name:11} {1e3 * timing.median:8.3f} ms   {100 * timing.median / model_step:5.1f} % of the model's step"
-        )
-    print(f"{'served':11} {1e3 * served.median:8.3f} ms   {100 * served.median / model_step:5.1f} %")
+    for name, timing in (*timed.items(), ("served", served)):
+        show(name, timing.median, model_step)
     print(
         f"HTTP, JSON, detokenising and scheduling cost {100 * summary['overhead']:.1f} % on top of the model's step"
     )

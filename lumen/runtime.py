@@ -49,8 +49,8 @@ def in_passing_thread(fn: Callable[..., T], *args: Any) -> T:
     For processes that compute in a second thread, as a server's engine does. OpenMP keeps a team of threads for every
     thread that ever computed, until that thread ends. As soon as all teams together have more threads than there are
     cores, GNU's libgomp, which torch uses on Linux, no longer lets a team spin between two operators but puts it to
-    sleep, and waking it makes a decode step on two cores a third longer. So whatever is computed before the second
-    thread takes over, loading a model for one, is better done in passing.
+    sleep, and every decode step pays for waking it. So whatever is computed before the second thread takes over,
+    loading a model for one, is better done in passing.
     """
     with ThreadPoolExecutor(1) as passing:
         return passing.submit(fn, *args).result()

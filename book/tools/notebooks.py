@@ -120,9 +120,7 @@ def problems(path: Path) -> list[str]:
         return [f"{where}.ipynb does not exist"]
     wanted = stamp(new)
     if not sync.ran(old, wanted):
-        return [
-            f"{where}.ipynb: its outputs were not made by the code in {where}.py and today's evidence; `make notebooks`"
-        ]
+        return [f"{where}.ipynb: its outputs come from other code or other evidence; run `make notebooks`"]
     sync.carry(new, old)
     new.metadata["lumen"] = {"source_hash": wanted}
     sync.tidy(new)

@@ -32,14 +32,13 @@ class Mask:
     """The rule, worked out once per forward and shared by all layers.
 
     kind "all": every query reads every key. kind "causal": keys and queries are the same T positions in order.
-    kind "tensor": `bias` (B, 1 or Hkv, T, S) holds 0 where a key may be read and -inf where not.
+    kind "tensor": `bias` (B, 1 or Hkv, T, S) holds 0 where a key may be read and -inf where not. `any_key`
+    (B, 1 or Hkv, T, 1) says which queries read anything; the others give zero, not NaN. None: all do.
     """
 
     kind: Literal["all", "causal", "tensor"]
     bias: Tensor | None = None
-    any_key: Tensor | None = (
-        None  # (B, 1 or Hkv, T, 1): a query that reads nothing gives zero, not NaN; None: all do
-    )
+    any_key: Tensor | None = None
 
 
 def mask_for(

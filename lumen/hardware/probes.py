@@ -89,9 +89,8 @@ def matmul_curve(device: torch.device, dtype: torch.dtype, rows: tuple[int, ...]
 
     shapes = [(m.inputs, m.outputs) for m in matmuls(probe_shape(device)) if m.part != "head"]
     linears: list[Linear] = []
-    with torch.inference_mode(
-        False
-    ):  # as in `lumen.load`: weights made under inference mode are never packed
+    # As in `lumen.load`: weights made under inference mode are never packed, and another kernel would be timed.
+    with torch.inference_mode(False):
         while sum(linear.weight.nbytes for linear in linears) < beyond_cache(device):
             linears += [Linear(*shape, bias=False).to(device, dtype) for shape in shapes]
     flops = sum(2 * linear.weight.numel() for linear in linears)

@@ -122,9 +122,8 @@ def test_bias_and_minimum_reach_the_draw():
     )
     assert banned["choices"][0]["text"] != alone("abc", 1, temperature=0).text
     assert forced["choices"][0]["text"] == "qqq"
-    assert (
-        kept["choices"][0]["finish_reason"] == "stop" and kept["usage"]["completion_tokens"] == 5
-    )  # the end, too
+    assert kept["choices"][0]["finish_reason"] == "stop"
+    assert kept["usage"]["completion_tokens"] == 4 + 1  # the end is a token, too
 
 
 def test_logprobs_are_those_of_the_model():
