@@ -22,8 +22,8 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from lumen import assets, bench
-from lumen.cache.semantic import IndexSpec, MiniLM
-from lumen.cache.semantic.index import build, index_bytes, recall_at_1
+from lumen.semantic import IndexSpec, MiniLM
+from lumen.semantic.index import build, index_bytes, recall_at_1
 
 SEED = 0
 COUNT, QUERIES, TIMED = 100_000, 1_000, 200

@@ -15,9 +15,9 @@ import math
 from typing import Any
 
 from lumen import bench
-from lumen.cache.semantic import MiniLM, SemanticCache, check, load_pairs
-from lumen.cache.semantic.evaluate import Rates, Scored, best_threshold, rates, score
-from lumen.cache.semantic.pairs import KINDS, Pair
+from lumen.semantic import MiniLM, SemanticCache, check, load_pairs
+from lumen.semantic.evaluate import Rates, Scored, best_threshold, rates, score
+from lumen.semantic.pairs import KINDS, Pair
 
 LIMIT = 0.01  # false hits among the pairs that must miss
 USUAL = 0.8  # a threshold as tutorials have it
@@ -73,7 +73,7 @@ def as_a_cache(pairs: list[Pair], encoder: MiniLM, threshold: float, checked: bo
 
 def costs(encoder: MiniLM, pairs: list[Pair], repeats: int) -> dict[str, bench.Timing]:
     """Seconds of one look-up's parts: the vector of one question, the search, the rules on one pair."""
-    from lumen.cache.semantic import VectorIndex
+    from lumen.semantic import VectorIndex
 
     vectors = encoder.encode([pair.stored for pair in pairs])
     index = VectorIndex(encoder.width)

@@ -63,8 +63,8 @@ import numpy as np
 import torch
 
 from lumen import assets, bench
-from lumen.cache.semantic import ExactCache, MiniLM, SemanticCache, check, load_pairs
-from lumen.cache.semantic.evaluate import Scored, best_threshold, rates
+from lumen.semantic import ExactCache, MiniLM, SemanticCache, check, load_pairs
+from lumen.semantic.evaluate import Scored, best_threshold, rates
 from lumen.explore import callout, figure, label_line, markdown, palette, reveal, table
 
 torch.set_grad_enabled(False)
@@ -453,7 +453,7 @@ fig
 #
 # ## A second reader
 #
-# `lumen.cache.semantic.check` reads the two questions side by side, after the threshold, and refuses what it sees differ. It has
+# `lumen.semantic.check` reads the two questions side by side, after the threshold, and refuses what it sees differ. It has
 # eight rules: *context* (one cannot stand alone), *negation*, *number* (or unit), *opposite* (increase and lower), *name*, *kind*
 # (when and where, why and how many), *roles* (from A to B and from B to A) and *edit* (one word was changed, and nobody said that
 # it means the same). That two questions mean the same it cannot tell. That is the encoder's part.

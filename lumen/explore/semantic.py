@@ -9,8 +9,8 @@ from typing import Any
 
 from IPython.display import display
 
-from lumen.cache.semantic.encoder import Encoder, unit
-from lumen.cache.semantic.verify import Verdict, check
+from lumen.semantic.encoder import Encoder, unit
+from lumen.semantic.verify import Verdict, check
 from lumen.explore.lab import SOFT, numbers, show_recorded, why_static
 from lumen.explore.theme import palette
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lumen.cache.semantic.evaluate import Scored, rates
-from lumen.cache.semantic.pairs import KINDS, Pair
+from lumen.semantic.evaluate import Scored, rates
+from lumen.semantic.pairs import KINDS, Pair
 from lumen.explore.widget import JSWidget
 
 CUTS = tuple(cut / 100 for cut in range(0, 101))
@@ -17,7 +17,7 @@ PLACES = 3  # decimals of a cosine on the page
 
 
 def count(pairs: Sequence[Sequence[Any]], threshold: float, checked: bool) -> dict[str, Any]:
-    """Hits among `pairs` of (kind, cosine, refused), by `lumen.cache.semantic.evaluate.rates`.
+    """Hits among `pairs` of (kind, cosine, refused), by `lumen.semantic.evaluate.rates`.
 
     The twin of `count` in threshold.js. `precision` is None if nothing hits.
     """

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from lumen.cache.semantic.evaluate import Scored
-from lumen.cache.semantic.pairs import Pair
+from lumen.semantic.evaluate import Scored
+from lumen.semantic.pairs import Pair
 from lumen.explore import (
     CacheSize,
     Knee,

@@ -157,7 +157,7 @@ def _index_memory(answer: Any, probe: Probe) -> None:
     minutes=15,
     points=3,
     shows="A look-up can be wrong in several ways at once and still answer well in a demo.",
-    forbidden=("lumen.cache.semantic.VectorIndex", "lumen.cache.semantic.SemanticCache"),
+    forbidden=("lumen.semantic.VectorIndex", "lumen.semantic.SemanticCache"),
     steps=200_000,
 )
 def _wrong_neighbour(answer: Any, probe: Probe) -> None:

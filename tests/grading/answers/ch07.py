@@ -181,7 +181,7 @@ ANSWERS = {
             (truth_of_the_answer, "ask `is None`"),
             (needs_an_entry, "An empty cache is a miss"),
         ],
-        lumen=["lumen.cache.semantic.VectorIndex"],
+        lumen=["lumen.semantic.VectorIndex"],
     ),
     "worth-a-look": Answers(
         right=[

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lumen.cache.semantic.verify import RULES, Verdict, check
-from lumen.cache.semantic.verify.context import dangling
-from lumen.cache.semantic.verify.quantities import quantities
-from lumen.cache.semantic.verify.words import stem, words
+from lumen.semantic.verify import RULES, Verdict, check
+from lumen.semantic.verify.context import dangling
+from lumen.semantic.verify.quantities import quantities
+from lumen.semantic.verify.words import stem, words
 
 REFUSED = {
     "context": [

@@ -20,12 +20,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from lumen.cache.semantic import DamageWarning, ExactCache, StoreError, key_of
-from lumen.cache.semantic import entries as entries_module
-from lumen.cache.semantic import log as log_module
+from lumen.semantic import DamageWarning, ExactCache, StoreError, key_of
+from lumen.semantic import entries as entries_module
+from lumen.semantic import log as log_module
 from lumen.sampling import SamplingParams
 
-from .semantic_fakes import Clock
+from .fakes import Clock
 
 
 def test_a_request_is_answered_again_and_any_difference_is_a_miss():
@@ -336,7 +336,7 @@ def test_threads_see_only_right_answers_and_none_is_lost(tmp_path):
 KEEPS = 30
 WRITER = f"""
 import os, sys
-from lumen.cache.semantic import ExactCache
+from lumen.semantic import ExactCache
 cache = ExactCache(path=sys.argv[1], capacity={KEEPS})
 os.write(1, b"ready\\n")
 for number in range(int(sys.argv[2]), 10**9):

@@ -7,10 +7,10 @@ import random
 
 import pytest
 
-from lumen.cache.semantic.evaluate import Scored, best_threshold, rates, score
-from lumen.cache.semantic.pairs import KINDS, Pair, load_pairs
+from lumen.semantic.evaluate import Scored, best_threshold, rates, score
+from lumen.semantic.pairs import KINDS, Pair, load_pairs
 
-from .semantic_fakes import BagOfWords
+from .fakes import BagOfWords
 
 
 def scored(*rows):

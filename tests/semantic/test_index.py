@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lumen.cache.semantic.encoder import unit
-from lumen.cache.semantic.index import IndexSpec, VectorIndex, build, index_bytes, recall_at_1
+from lumen.semantic.encoder import unit
+from lumen.semantic.index import IndexSpec, VectorIndex, build, index_bytes, recall_at_1
 
 WIDTH = 32
 # Settings under which each kind is exact on a few hundred vectors: all lists probed, a wide beam, PQ only proposing.

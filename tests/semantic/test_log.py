@@ -10,9 +10,9 @@ import warnings
 
 import pytest
 
-from lumen.cache.semantic import log as log_module
-from lumen.cache.semantic.log import DamageWarning, Log, StoreError
-from lumen.cache.semantic.records import START, pack, scan, unpack
+from lumen.semantic import log as log_module
+from lumen.semantic.log import DamageWarning, Log, StoreError
+from lumen.semantic.records import START, pack, scan, unpack
 from lumen.io.errors import BadFile
 
 ABOUT = {"kind": "test"}
@@ -196,7 +196,7 @@ def test_a_failed_rewrite_leaves_the_old_file_and_no_scraps(file, monkeypatch, f
 def test_a_real_limit_on_the_file_size_is_a_sentence_and_the_log_stays_whole(tmp_path):
     script = """
 import resource, sys
-from lumen.cache.semantic.log import Log, StoreError
+from lumen.semantic.log import Log, StoreError
 log = Log(sys.argv[1], {"kind": "test"})
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 count = 0

@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from lumen.cache.semantic.pairs import FILE, HALVES, KINDS, load_pairs
-from lumen.cache.semantic.verify import check
+from lumen.semantic.pairs import FILE, HALVES, KINDS, load_pairs
+from lumen.semantic.verify import check
 
 
 def plain(question: str) -> str:

@@ -8,12 +8,12 @@ import time
 
 import pytest
 
-from lumen.cache.semantic import IndexSpec, MiniLM, SemanticCache, StoreError
-from lumen.cache.semantic import log as log_module
+from lumen.semantic import IndexSpec, MiniLM, SemanticCache, StoreError
+from lumen.semantic import log as log_module
 from lumen.io.errors import BadFile
 from lumen.sampling import SamplingParams
 
-from .semantic_fakes import BagOfWords, Clock
+from .fakes import BagOfWords, Clock
 
 KINDS = (
     "flat",
@@ -129,7 +129,7 @@ def test_a_file_of_another_encoder_or_kind_is_refused(tmp_path):
         SemanticCache(BagOfWords(fingerprint="other bag"), path=tmp_path / "c")
     with pytest.raises(BadFile, match="made with embedding width 32, this cache has 16"):
         SemanticCache(BagOfWords(width=16), path=tmp_path / "c")
-    from lumen.cache.semantic import ExactCache
+    from lumen.semantic import ExactCache
 
     with pytest.raises(BadFile, match="made with kind 'semantic', this cache has 'exact'"):
         ExactCache(path=tmp_path / "c")
