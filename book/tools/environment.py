@@ -9,16 +9,16 @@ import argparse
 import hashlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import programs
 
 ROOT = Path(__file__).resolve().parents[2]
 VENV = ROOT / ".venv"
 STAMP = VENV / "lumen-installed"
 MINIMUM = (3, 11)  # numpy, scipy and transformers, as pinned, ask for it; the package itself runs on 3.10
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 
 
 def give_up(what, cure):
@@ -81,40 +81,32 @@ def install():
     STAMP.write_text(wanted())
 
 
-def need_compiler():
-    """torch.compile builds C++ on the CPU."""
-    name = os.environ.get("CXX", "")
-    if not any(shutil.which(c) for c in (name, "g++", "clang++", "c++") if c):
-        give_up(
-            "No C++ compiler was found; torch.compile needs one on the CPU.",
-            "on Debian or Ubuntu: apt-get install g++; on macOS: xcode-select --install; or set CXX",
-        )
+def need_programs():
+    """A compiler and a browser, installed if they can be; the sentence with the cure when not."""
+    if not programs.compiler():
+        give_up(*programs.NO_COMPILER)
+    if not programs.browser(VENV):
+        programs.from_npm(VENV, python_of(VENV))
+    browser()
 
 
 def browser():
     """Path of the Chromium that the browser tests drive."""
-    named = os.environ.get("CHROMIUM", "")
-    mac = "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"
-    for candidate in (named, *BROWSERS, mac):
-        if candidate and shutil.which(candidate):
-            return shutil.which(candidate)
-    give_up(
-        "No Chromium was found; the browser tests drive one.",
-        "on Debian: apt-get install chromium fonts-liberation; or set CHROMIUM=/path/to/chrome",
-    )
+    return programs.browser(VENV) or give_up(*programs.NO_BROWSER)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--proof", action="store_true", help="also look for what the tests need")
+    parser.add_argument("--proof", action="store_true", help="also find or fetch what the tests need")
     parser.add_argument("--browser", action="store_true", help="print the path of Chromium and stop")
     args = parser.parse_args()
     if args.browser:
         print(browser())
         sys.exit()
     if args.proof:
-        need_compiler()
-        browser()
+        programs.from_system(VENV)
     install()
+    if args.proof:
+        need_programs()
