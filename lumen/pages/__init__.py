@@ -1,0 +1,1 @@
+"""What the chapters' pages show: figures and sentences as functions of data. Imports no torch, measures nothing."""
