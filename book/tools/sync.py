@@ -39,6 +39,8 @@ METADATA = {
 NBGRADER = {"schema_version": 3, "grade": False, "solution": False, "locked": False, "task": False}
 SETUP_LINE = '# %% tags=["setup", "hide-input", "nbval-ignore-output"]'
 BADGES_LINE = '# %% [markdown] tags=["badges"]'
+TITLES = {"predict": "Your guess", "reveal": "Reveal"}  # of the forms in Colab
+TITLE = re.compile(r"\A# @title[^\n]*\n")
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
 
@@ -85,12 +87,30 @@ def parse(text: str) -> NotebookNode:
         seen[key] += 1
         new = make(cell.source, id=key if seen[key] == 1 else f"{key}-{seen[key]}")
         new.metadata.update(cell.metadata)
+        fold(new)
         if "nbgrader" in new.metadata:
             new.metadata["nbgrader"] = _graded(new.metadata["nbgrader"])
         cells.append(new)
     notebook = v4.new_notebook(cells=cells)
     notebook.metadata.update(METADATA)
     return notebook
+
+
+def fold(cell: NotebookNode) -> None:
+    """In Jupyter and Colab a prediction arrives without its code, a reveal closed, and plumbing out of the way.
+
+    Colab takes the title of a form from the first line of the source; the text notebook and the page do without it.
+    """
+    tags = set(cell.metadata.get("tags", []))
+    title = next((TITLES[tag] for tag in TITLES if tag in tags), None)
+    if cell.cell_type != "code" or not (title or "hide-input" in tags):
+        return
+    cell.metadata["cellView"] = "form"
+    cell.metadata["jupyter"] = {"source_hidden": True}
+    if "reveal" in tags:
+        cell.metadata["jupyter"]["outputs_hidden"] = True
+    if title:
+        cell.source = f"# @title {title}\n{cell.source}"
 
 
 def _graded(given: dict) -> dict:
@@ -109,10 +129,10 @@ def evidence_names(notebook: NotebookNode) -> list[str]:
 
 
 def source_hash(notebook: NotebookNode, evidence: Sequence[bytes] = ()) -> str:
-    """Hash of what the outputs depend on: the code cells in order, without the generated set-up cell, and the content
-    of the evidence files that they read."""
+    """Hash of what the outputs depend on: the code cells in order, without the generated set-up cell and titles, and
+    the content of the evidence files that they read."""
     code = [
-        c.source
+        TITLE.sub("", c.source)
         for c in notebook.cells
         if c.cell_type == "code" and "setup" not in c.metadata.get("tags", [])
     ]

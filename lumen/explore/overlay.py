@@ -8,9 +8,11 @@ from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
+from lumen.explore.guesses import Guess
 from lumen.explore.theme import figure, label_line, log_axis, nice_ticks, palette
 
 Value = float | Sequence[float]
+YOURS = "your guess"  # static/plotly-render.js writes the same name
 
 
 def _samples(name: str, value: Value, *, log: bool) -> list[float]:
@@ -30,21 +32,31 @@ def _number(value: float) -> str:
 
 
 def reveal(
-    *, guess: float, model: float, measured: Value, unit: str, title: str, what: str = "", log: bool = True
+    *,
+    model: float,
+    measured: Value,
+    unit: str,
+    title: str,
+    guess: Guess | float | None = None,
+    what: str = "",
+    log: bool = True,
 ) -> go.Figure:
     """The reader's guess, the model's prediction and the measurement on one axis; whiskers show the whole spread.
 
-    `measured` is a number, raw samples, or anything with `.samples` (a `lumen.bench.Timing`); its median is
-    the dot. `title` states the finding, `what` names the quantity on the axis, `unit` its unit. Above-zero
-    values unless `log=False`. Returns the figure: put it on the cell's last line.
+    `guess` is what `guess(...)` returned, or a number; without a number yet there is no such row, and the book's page
+    adds it when the reader has filled the box. `measured` is a number, raw samples, or anything with `.samples` (a
+    `lumen.bench.Timing`); its median is the dot. `title` states the finding, `what` names the quantity on the axis,
+    `unit` its unit. Above-zero values unless `log=False`. Returns the figure: put it on the cell's last line.
 
     >>> reveal(guess=10, model=109.1, measured=[9.1, 9.4, 9.9], unit="times", title="The clock gains less")
     """
     rows = [
-        ("your guess", _samples("guess", guess, log=log), palette.grey, "circle-open"),
         ("model", _samples("model", model, log=log), palette.blue, "diamond"),
         ("measured", _samples("measured", measured, log=log), palette.orange, "circle"),
     ]
+    said = guess.value if isinstance(guess, Guess) else guess
+    if said is not None and not (isinstance(guess, Guess) and log and said <= 0):
+        rows.insert(0, (YOURS, _samples("guess", said, log=log), palette.grey, "circle-open"))
     fig = figure(
         title, x=f"{what} ({unit})" if what else unit, y="source of the number", height=260, log_x=log
     )
@@ -72,7 +84,9 @@ def reveal(
     fig.update_xaxes(range=ends)
     if log:
         log_axis(fig, "x", nice_ticks(10 ** ends[0], 10 ** ends[1]))
-    fig.update_yaxes(title_text=None, type="category", range=[2.6, -0.8])
+    fig.update_yaxes(title_text=None, type="category", range=[len(rows) - 0.4, -0.8])
+    if rows[0][0] != YOURS:  # the page's script adds the reader's row
+        fig.update_layout(meta={"guess": guess.id if isinstance(guess, Guess) else "", "unit": unit})
     return fig
 
 

@@ -6,6 +6,7 @@ List it under `sphinx.config.extensions`; the mime renderer is found through the
 
 from __future__ import annotations
 
+import ast
 import html
 import importlib.util
 import json
@@ -14,9 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes  # type: ignore[import-untyped]
+from myst_nb.sphinx_ import HideCodeCellNode
+
+from lumen.explore.widget import inline_module
 
 MIME = "application/vnd.plotly.v1+json"
 _PLAIN_SPAN = re.compile(r'<span class="(?:n|p|w)">([^<]*)</span>')
+_TITLE = re.compile(r"\A# @title[^\n]*\n")
 _MARKER = re.compile(r"^[ \t]*### (BEGIN|END) (SOLUTION|HIDDEN TESTS)[ \t]*\n?", flags=re.MULTILINE)
 
 
@@ -59,10 +64,15 @@ def _package_folder(name: str) -> Path:
 def _add_assets(app: Any, config: Any) -> None:
     """Plotly and MathJax from their own wheels, so that nothing is vendored and nothing comes from a CDN."""
     here = Path(__file__).parent / "static"
+    made = Path(app.doctreedir).parent / "lumen-scripts" / "guess.js"
+    made.parent.mkdir(parents=True, exist_ok=True)
+    made.write_text(f"(() => {{\n{inline_module('guess.js')}widget.start();\n}})();\n", "utf8")
     config.html_static_path += [
         str(_package_folder("plotly") / "package_data" / "plotly.min.js"),
         str(_package_folder("sphinx-mathjax-offline") / "static" / "mathjax" / "tex-svg-full.js"),
         str(here / "plotly-render.js"),
+        str(here / "page.js"),
+        str(made),
         str(here / "explore.css"),
     ]
     config.mathjax_path = "tex-svg-full.js"
@@ -70,19 +80,79 @@ def _add_assets(app: Any, config: Any) -> None:
         "myst"  # computed Markdown may hold tables and $math$, like written Markdown
     )
     app.add_css_file("explore.css")
+    for script in ("page.js", "guess.js"):
+        app.add_js_file(script, loading_method="defer")
 
 
-def hide_markers(notebook: str) -> str:
-    """The notebook's JSON without nbgrader's BEGIN and END lines: readers of a solution page do not need them."""
+def for_the_page(notebook: str) -> str:
+    """The notebook's JSON as a reader of the page wants it.
+
+    Without nbgrader's BEGIN and END lines and Colab's form titles. The code of predictions, of reveals and of imports
+    is quiet, whatever else their tags say; a reveal's output is shown, because the fold around it hides it.
+    """
     content = json.loads(notebook)
     for cell in content["cells"]:
-        cell["source"] = _MARKER.sub("", "".join(cell["source"]))
+        source = _TITLE.sub("", _MARKER.sub("", "".join(cell["source"])))
+        cell["source"] = source
+        tags = cell.setdefault("metadata", {}).get("tags", [])
+        if cell["cell_type"] != "code":
+            continue
+        if {"predict", "reveal"} & set(tags) or (not cell.get("outputs") and mostly_imports(source)):
+            tags = [t for t in tags if t != "hide-input" and (t != "hide-output" or "reveal" not in tags)]
+            cell["metadata"]["tags"] = [*tags, "hide-input"]
     return json.dumps(content)
+
+
+def mostly_imports(source: str) -> bool:
+    """Does the cell begin with an import, and are half of its statements imports at least?"""
+    try:
+        body = ast.parse(source).body
+    except SyntaxError:  # a magic, or a stub
+        return False
+    kinds = [isinstance(line, (ast.Import, ast.ImportFrom)) for line in body]
+    return bool(kinds) and kinds[0] and 2 * sum(kinds) >= len(kinds)
 
 
 def _read(app: Any, docname: str, source: list[str]) -> None:
     if str(app.env.doc2path(docname)).endswith(".ipynb"):
-        source[0] = hide_markers(source[0])
+        source[0] = for_the_page(source[0])
+
+
+def fold_reveals(app: Any, document: Any) -> None:
+    """Cells tagged `reveal`, one after the other, become one fold: figure, table and explanation open together."""
+
+    def revealed(node: Any) -> bool:
+        return isinstance(node, nodes.container) and "tag_reveal" in node["classes"]
+
+    firsts = [c for c in document.findall(revealed) if not revealed(_beside(c, -1))]
+    for first in firsts:
+        run = [first]
+        while revealed(_beside(run[-1], 1)):
+            run.append(_beside(run[-1], 1))
+        parent, at = first.parent, first.parent.index(first)
+        opening = '<details class="reveal"><summary>Reveal</summary>\n'
+        parent.insert(at + len(run), nodes.raw("", "</details>\n", format="html"))
+        parent.insert(at, nodes.raw("", opening, format="html"))
+
+
+def _beside(node: Any, step: int) -> Any:
+    at = node.parent.index(node) + step
+    return node.parent[at] if 0 <= at < len(node.parent) else None
+
+
+# The theme's bar "Show code cell source" above every cell that only draws or writes becomes a mark in the margin.
+def _visit_hidden(self: Any, node: Any) -> None:
+    if "above-input" in node["classes"]:
+        self.body.append(
+            '<details class="quiet"><summary title="Code of this cell">'
+            '<span class="sr">Code of this cell</span></summary>\n'
+        )
+    else:
+        self.body.append('<details class="hide below-input"><summary>Show the output</summary>\n')
+
+
+def _depart_hidden(self: Any, node: Any) -> None:
+    self.body.append("</details>\n")
 
 
 def lean_code(body: str) -> str:
@@ -100,6 +170,8 @@ def _write(app: Any, pagename: str, templatename: str, context: dict[str, Any], 
 
 def setup(app: Any) -> dict[str, Any]:
     app.connect("config-inited", _add_assets)
+    app.add_node(HideCodeCellNode, html=(_visit_hidden, _depart_hidden), override=True)
     app.connect("source-read", _read)
+    app.connect("doctree-read", fold_reveals)
     app.connect("html-page-context", _write)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -92,6 +92,23 @@ def test_nbgrader_metadata_is_completed(course):
     assert cells["double-answer"].metadata.nbgrader.locked is False
 
 
+def test_predictions_and_reveals_arrive_folded_and_the_hash_does_not_know():
+    """Colab shows the title, JupyterLab hides source and output; the text notebook holds neither."""
+    text = '# %% tags=["{0}"]\nx = 1\n'
+    guess, reveal, measure = (sync.parse(text.format(t)) for t in ("predict", "reveal", "measure"))
+    assert guess.cells[0].source == "# @title Your guess\nx = 1"
+    assert guess.cells[0].metadata["jupyter"] == {"source_hidden": True}
+    assert reveal.cells[0].source == "# @title Reveal\nx = 1"
+    assert reveal.cells[0].metadata == {
+        "tags": ["reveal"], "cellView": "form", "jupyter": {"source_hidden": True, "outputs_hidden": True},
+    }  # fmt: skip
+    assert measure.cells[0].metadata == {"tags": ["measure"]} and measure.cells[0].source == "x = 1"
+    quiet = sync.parse(text.format("hide-input")).cells[0]
+    assert quiet.metadata["cellView"] == "form" and quiet.source == "x = 1"
+    assert len({sync.source_hash(n) for n in (guess, reveal, measure)}) == 1
+    assert len({n.cells[0].id for n in (guess, reveal, measure)}) == 1
+
+
 def test_points_on_a_cell_that_is_not_graded_are_refused():
     with pytest.raises(sync.NotebookError, match="not graded"):
         sync.parse('# %% nbgrader={"grade_id": "x", "points": 1}\n1\n')

@@ -3,7 +3,10 @@
 import json
 from importlib.metadata import entry_points
 
-from lumen.explore.sphinx_ext import MIME, PlotlyMime, figure_html, hide_markers
+from docutils import nodes
+from docutils.utils import new_document
+
+from lumen.explore.sphinx_ext import MIME, PlotlyMime, figure_html, fold_reveals, for_the_page
 
 
 class Data:
@@ -36,13 +39,49 @@ def test_titles_are_read_out_and_cannot_end_the_script():
     assert 'aria-label="Figure: A &quot;b&quot; "' in page and page.count("</script") == 1
 
 
-def test_markers_of_nbgrader_are_hidden_and_nothing_else():
+def page_cell(source, tags=(), outputs=()):
+    cell = {"cell_type": "code", "source": source, "metadata": {"tags": list(tags)}, "outputs": list(outputs)}
+    return json.loads(for_the_page(json.dumps({"cells": [cell]})))["cells"][0]
+
+
+def test_markers_and_titles_are_hidden_and_nothing_else():
     source = ["def f():\n", "    ### BEGIN SOLUTION\n", "    return 1\n", "    ### END SOLUTION"]
-    notebook = {"cells": [{"cell_type": "code", "source": source}], "nbformat": 4}
-    assert json.loads(hide_markers(json.dumps(notebook))) == {
-        "cells": [{"cell_type": "code", "source": "def f():\n    return 1\n"}],
-        "nbformat": 4,
-    }
+    assert page_cell(source)["source"] == "def f():\n    return 1\n"
+    assert page_cell("# @title Reveal\nx\n# @title kept")["source"] == "x\n# @title kept"
+
+
+def test_the_code_of_predictions_reveals_and_imports_is_quiet():
+    assert page_cell("x", ["predict"])["metadata"]["tags"] == ["predict", "hide-input"]
+    assert page_cell("x", ["reveal", "hide-input", "hide-output"])["metadata"]["tags"] == [
+        "reveal",
+        "hide-input",
+    ]
+    assert page_cell("import a\nfrom b import c\nx = 1")["metadata"]["tags"] == ["hide-input"]
+    for source in ("import a\nx = 1\ny = 2", "x = 1\nimport a", "%pip x", ""):
+        assert page_cell(source)["metadata"]["tags"] == []
+    assert page_cell("import a", outputs=[{"output_type": "stream"}])["metadata"]["tags"] == []
+
+
+def tagged(*tags):
+    cell = nodes.container(classes=["cell", *(f"tag_{t}" for t in tags)])
+    cell += nodes.Text("x")
+    return cell
+
+
+def test_reveals_in_a_row_become_one_fold():
+    prose = nodes.paragraph("", "between")
+    section = nodes.section(
+        "", tagged("measure"), tagged("reveal"), tagged("reveal", "x"), prose, tagged("reveal")
+    )
+    document = new_document("page")
+    document += section
+    fold_reveals(None, document)
+    kinds = [
+        "<" if n.astext().startswith("<details") else ">" if n.astext().startswith("</") else "."
+        for n in section
+    ]
+    assert "".join(kinds) == ".<..>.<.>"
+    assert section[1].astext().count("<summary>Reveal</summary>") == 1
 
 
 def test_the_book_finds_the_renderer():

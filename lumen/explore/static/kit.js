@@ -43,6 +43,17 @@ export function bytes(x, digits = 3) {
   return significant(x, digits) + " " + steps[i];
 }
 
+// "39.4", "39,4", "1,024", "1e3", "12 ms": a number, or NaN. A comma is a decimal comma unless three digits follow it.
+// The twin of `number` in guesses.py.
+export function number(text, unit) {
+  let rest = text.trim().replace(/−/g, "-");
+  if (unit && rest.toLowerCase().endsWith(unit.toLowerCase())) rest = rest.slice(0, -unit.length).trim();
+  rest = rest.replace(/[\s_](?=\d{3}(?!\d))/g, "");
+  if (/^[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?(e[-+]?\d+)?$/i.test(rest)) rest = rest.replace(/,/g, "");
+  else if (rest.split(",").length === 2 && !rest.includes(".")) rest = rest.replace(",", ".");
+  return /^[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i.test(rest) && isFinite(rest) ? Number(rest) : NaN;
+}
+
 // A range input over a list of values: { row, get value, set index }. The value is written beside the label.
 export function slider({ label, values, value, format = integer, oninput }) {
   const at = Math.max(0, values.indexOf(value));

@@ -26,11 +26,41 @@
     return lines;
   }
 
+  // A reveal without the reader's number (see overlay.py) gets it from the box on the page: one row more.
+  function withGuess(box, fig) {
+    const wanted = fig.layout.meta;
+    if (!wanted || wanted.guess === undefined) return;
+    const before = (e) => e.compareDocumentPosition(box) & Node.DOCUMENT_POSITION_FOLLOWING;
+    const asked = Array.from(document.querySelectorAll(".lumen-guess")).filter(before).reverse();
+    const from = asked.find((e) => !wanted.guess || e.dataset.guess === wanted.guess);
+    if (!from || !from.dataset.value) return;
+    const axis = fig.layout.xaxis, log = axis.type === "log", value = Number(from.dataset.value);
+    if (log && value <= 0) return;
+    const at = log ? Math.log10(value) : value, pad = 0.15 * (axis.range[1] - axis.range[0]);
+    if (at < axis.range[0] + pad || at > axis.range[1] - pad) {
+      axis.range = [Math.min(axis.range[0], at - pad), Math.max(axis.range[1], at + pad)];
+      if (log && axis.range[1] - axis.range[0] > 2) { // decades in place of ticks that end where the model ends
+        delete axis.tickvals; delete axis.ticktext;
+        Object.assign(axis, { dtick: 1, exponentformat: "SI" });
+      }
+    }
+    const place = (at - axis.range[0]) / (axis.range[1] - axis.range[0]);
+    const grey = isDark() ? TWINS["#69727d"] : "#69727d";
+    fig.layout.yaxis.range = [fig.data.length + 0.6, -0.8];
+    fig.data.unshift({
+      type: "scatter", mode: "markers+text", x: [value], y: ["your guess"], text: [from.dataset.text + " " + wanted.unit],
+      textposition: place < 0.3 ? "top right" : place > 0.7 ? "top left" : "top center",
+      marker: { color: grey, size: 13, symbol: "circle-open", line: { width: 2.5, color: grey } },
+      hovertemplate: "your guess<extra></extra>",
+    });
+  }
+
   // The figure as it should look in a box this wide, under the theme of the moment.
   function prepared(box) {
     let text = box.querySelector('script[type="' + MIME + '"]').textContent;
     if (isDark()) text = text.replace(/#[0-9a-f]{6}/gi, (c) => TWINS[c.toLowerCase()] || c);
     const fig = JSON.parse(text);
+    withGuess(box, fig);
     const layout = fig.layout;
     const width = box.clientWidth;
     const narrow = width < NARROW;
@@ -88,6 +118,9 @@
     new MutationObserver(() => {
       if (theme !== root.dataset.theme) { theme = root.dataset.theme; drawn().forEach(draw); }
     }).observe(root, { attributes: true, attributeFilter: ["data-theme"] });
+    document.addEventListener("lumen-guess", () => {
+      drawn().filter((box) => box.textContent.includes('"guess":')).forEach(draw);
+    });
     window.addEventListener("beforeprint", () => {
       boxes.filter((box) => !box.querySelector(".plotly-graph-div")).forEach(draw);
     });

@@ -1,5 +1,5 @@
 // Questions with feedback on every answer. Nothing is stored or sent anywhere.
-import { h } from "./kit.js";
+import { h, number } from "./kit.js";
 
 // `code`, **bold** and *emphasis*; everything else is plain text, so no question can inject markup.
 export function inline(text) {
@@ -9,14 +9,6 @@ export function inline(text) {
     if (/^\*[^*\s][^*]*\*$/.test(part)) return h("em", {}, part.slice(1, -1));
     return part;
   });
-}
-
-// "1,024", "3.5e9", "12 ms": a number, or NaN. The unit may stand behind it.
-export function number(text, unit) {
-  let rest = text.trim().replace(/−/g, "-");
-  if (unit && rest.toLowerCase().endsWith(unit.toLowerCase())) rest = rest.slice(0, -unit.length).trim();
-  rest = rest.replace(/[,\s_](?=\d{3}(\D|$))/g, "");
-  return rest === "" ? NaN : Number(rest);
 }
 
 // The verdict on a numeric answer: { ok, why }. `slips` are wrong answers that tell which step went wrong.
