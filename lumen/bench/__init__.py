@@ -10,20 +10,28 @@ from __future__ import annotations
 
 from lumen.bench.estimate import Estimate
 from lumen.bench.memory import peak_memory
+from lumen.bench.names import Name
 from lumen.bench.phases import Generation, generation
 from lumen.bench.published import NoEvidence, evidence, load_evidence
 from lumen.bench.queue import Served, serve_queue
 from lumen.bench.says import miss, outcome, says, sentence, sentences
+from lumen.bench.steps import decode_step, prefill
+from lumen.bench.store import Measured, quantity, quoted
 from lumen.bench.stream import token_times
 from lumen.bench.timer import Timing, compare, measure, quiet, synchronize, threads
+from lumen.bench.trust import Refused, refuse_if_scattered
 
 __all__ = [
     "Estimate",
     "Generation",
+    "Measured",
+    "Name",
     "NoEvidence",
+    "Refused",
     "Served",
     "Timing",
     "compare",
+    "decode_step",
     "evidence",
     "generation",
     "load_evidence",
@@ -31,7 +39,11 @@ __all__ = [
     "miss",
     "outcome",
     "peak_memory",
+    "prefill",
+    "quantity",
     "quiet",
+    "quoted",
+    "refuse_if_scattered",
     "says",
     "sentence",
     "sentences",

@@ -30,9 +30,16 @@ class NoEvidence(FileNotFoundError):
 
 
 def evidence(
-    name: str, data: Any, *, command: str | None = None, seed: int | None = None, note: str = ""
+    name: str,
+    data: Any,
+    *,
+    command: str | None = None,
+    seed: int | None = None,
+    note: str = "",
+    folder: Path | None = None,
 ) -> Path:
     """Write `data` as the published measurement `name` and return the file. An older one is replaced whole.
+    `folder` is another place than the checkout's `book/evidence`.
 
     `data` is what json can hold, and Timing, dataclasses, NumPy and torch scalars, sets and tuples. Raises
     before writing when a value is not a finite number, or when a text names this machine's host or a folder
@@ -40,7 +47,7 @@ def evidence(
     """
     from lumen.hardware.identity import cpu_name, versions
 
-    folder = _folder_to_write()
+    folder = folder or _folder_to_write()
     record: dict[str, Any] = {
         "name": _checked_name(name),
         "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
@@ -100,15 +107,21 @@ def repository() -> Path | None:
     return root if (root / "pyproject.toml").is_file() and (root / "lumen").is_dir() else None
 
 
-def _folder_to_write() -> Path:
+def evidence_folder() -> Path | None:
+    """Where evidence is written: the chosen folder, or the checkout's; None without either."""
     if chosen := os.environ.get("LUMEN_EVIDENCE"):
         return Path(chosen)
     root = repository()
-    if root is None:
+    return None if root is None else root / "book" / "evidence"
+
+
+def _folder_to_write() -> Path:
+    folder = evidence_folder()
+    if folder is None:
         raise ValueError(
             "No checkout of the course to write evidence into; set LUMEN_EVIDENCE to a folder of your own."
         )
-    return root / "book" / "evidence"
+    return folder
 
 
 def _candidates(name: str) -> list[Path]:
