@@ -4,9 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import expect
 
-from lumen.semantic.evaluate import Scored
-from lumen.semantic.pairs import Pair
 from lumen.explore import (
     CacheSize,
     Knee,
@@ -18,11 +17,14 @@ from lumen.explore import (
     Roofline,
     Threshold,
     paged,
+    queue_load,
 )
 from lumen.explore.knee import ENOUGH, play_queue
 from lumen.explore.roofline import chip_numbers, model_numbers
 from lumen.hardware import CHIPS
 from lumen.models.config import CONFIGS
+from lumen.semantic.evaluate import Scored
+from lumen.semantic.pairs import Pair
 
 GOLDEN = Path(__file__).parents[1] / "explore" / "golden"
 
@@ -105,9 +107,14 @@ def test_threshold_counts_what_evaluate_counts(wide, modules):
         assert {key: got[key] for key in wanted} == wanted
 
 
+def test_queue_explorer_draws_the_gaps_that_python_draws(wide, modules):
+    [drawn] = run(wide, modules, "queue_load.js", "gapList", [[2000, queue_load.SEED]])
+    assert drawn == pytest.approx(queue_load.unit_gaps(2000), rel=1e-9)
+
+
 def test_queue_explorer_plays_what_python_plays(wide, modules):
     cases = golden("queue_load")
-    arguments = [[c["asked"]["gaps"], c["asked"]["load"], c["asked"]["freeze"]] for c in cases]
+    arguments = [[c["asked"][key] for key in ("gaps", "load", "freeze", "places", "window")] for c in cases]
     for got, case in zip(run(wide, modules, "queue_load.js", "play", arguments), cases, strict=True):
         for who, wanted in case["expected"].pop("stats").items():
             same(got["stats"][who], wanted)
@@ -412,19 +419,24 @@ def test_knee_moves_with_the_keyboard(show):
 
 def test_queue_explorer_moves_with_the_keyboard(show):
     w = show(QueueLoad(load=0.75, freeze=2.0))
+    verdict = w.locator(".verdict")
     assert (
-        "counts 1 slow request. Counted from when they were due, there are 57."
-        in w.locator(".verdict").inner_text()
+        "counts 1 slow in 300 requests. Counted from when they were due, there are 57."
+        in verdict.inner_text()
     )
     freeze = w.get_by_label("Length of the freeze")
     freeze.focus()
     freeze.press("Home")
     assert freeze.get_attribute("aria-valuetext") == "0 s"
-    assert "Both count 0 slow requests" in w.locator(".verdict").inner_text()
+    expect(verdict).to_contain_text("Both count 0 slow requests")
     load = w.get_by_label("Load (share of time busy)")
     load.focus()
     load.press("End")
-    assert load.get_attribute("aria-valuetext") == "98 %"
-    w.get_by_role("radio", name="random (Poisson)").check(force=True)
-    assert "counts 0 slow requests. Counted from" in w.locator(".verdict").inner_text()
+    assert load.get_attribute("aria-valuetext") == "95 %"
+    w.get_by_role("radio", name="random").check(force=True)
+    expect(verdict).to_contain_text("counts 0 slow in 300 requests. Counted from")
+    alone = w.locator(".stats").first.inner_text()
+    w.get_by_role("radio", name="64", exact=True).check(force=True)
+    expect(verdict).to_contain_text("The tester with 64 connections")
+    assert w.locator(".stats").first.inner_text() != alone
     assert "Latency of 300 requests" in w.locator("svg[role=img]").get_attribute("aria-label")

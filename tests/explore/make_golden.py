@@ -118,17 +118,18 @@ def threshold_cases() -> list[dict[str, Any]]:
 
 
 def queue_cases() -> list[dict[str, Any]]:
-    even, random = [1.0] * 20, queue_load.unit_gaps(30)
+    even, random = [1.0] * 20, queue_load.unit_gaps(60)
     cases = []
-    for gaps, load, freeze in (
-        (even, 0.5, 0.0),  # nobody ever waits
-        (even, 0.75, 1.0),
-        (even, 0.98, 5.0),  # the backlog outlives the run
-        (random, 0.75, 0.0),
-        (random, 0.9, 2.0),
-        ([2.5], 0.1, 0.5),  # one request, and it is the frozen one
+    for gaps, load, freeze, places, window in (
+        (even, 0.5, 0.0, 1, 20),  # nobody ever waits
+        (even, 0.75, 1.0, 1, 20),
+        (even, 0.95, 5.0, 1, 10),  # two freezes, and the backlog outlives the run
+        (random, 0.75, 0.0, 1, 60),
+        (random, 0.9, 2.0, 1, 60),
+        (random, 0.9, 0.5, 8, 30),  # two freezes, eight places
+        ([2.5], 0.1, 0.5, 1, 1),  # one request, and it is the frozen one
     ):
-        asked = {"gaps": gaps, "load": load, "freeze": freeze}
+        asked = {"gaps": gaps, "load": load, "freeze": freeze, "places": places, "window": window}
         cases.append({"asked": asked, "expected": queue_load.play(**asked)})
     return cases
 

@@ -9,6 +9,8 @@ import pytest
 from lumen.explore import cache_size, knee, kv_stepper, paged, queue_load, radix, roofline, threshold
 from lumen.hardware import CHIPS
 from lumen.models.config import CONFIGS
+from lumen.serve.load import queue
+from lumen.serve.load.queue import mean_wait
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -111,7 +113,9 @@ def close(got, expected):
 
 
 @pytest.mark.parametrize(
-    "case", cases("queue_load"), ids=lambda c: f"{len(c['asked']['gaps'])}-{c['asked']['load']}"
+    "case",
+    cases("queue_load"),
+    ids=lambda c: "-".join(str(c["asked"][key]) for key in ("load", "freeze", "places", "window")),
 )
 def test_queue_load(case):
     close(queue_load.play(**case["asked"]), case["expected"])
@@ -123,8 +127,38 @@ def test_queue_golden_holds_runs_worked_by_hand():
     # even arrivals 0.1/0.75 s apart, a second's freeze in request 10: each later one waits a thirtieth less
     assert busy["due"][10] == pytest.approx(1.1) and busy["sent"][11] == pytest.approx(0.1)
     assert busy["due"][11] == pytest.approx(1.1 - (0.1 / 0.75 - 0.1))
-    assert (busy["stats"]["sent"]["slow"], busy["stats"]["due"]["slow"]) == (1, 10)
-    assert sum(queue_load.unit_gaps()) == pytest.approx(300, abs=0.1)
+    assert (20 * busy["stats"]["sent"]["slow"], 20 * busy["stats"]["due"]["slow"]) == pytest.approx((1, 10))
+
+
+# p99 of the endless M/D/1 queue in service times: 1 + ln(100 C) / θ, where load · (e^θ - 1) = θ and
+# C = (1 - load) / (load · e^θ - 1); the tail is so near to an exponential at p99 that three digits hold.
+ENDLESS = {0.5: 4.34, 0.8: 11.4, 0.9: 22.9, 0.95: 45.9}
+
+
+@pytest.mark.parametrize("load, p99", ENDLESS.items())
+def test_the_queue_explorer_says_what_the_endless_queue_says(load, p99):
+    """300 requests from an empty queue said 10.9 at a load of 90 %."""
+    run = queue_load.play(queue_load.unit_gaps(queue_load.COUNT), load, 0.0)["stats"]["due"]
+    assert run["p99"] / queue_load.SERVICE == pytest.approx(p99, rel=0.06)
+    assert run["mean"] / queue_load.SERVICE == pytest.approx(1 + mean_wait(load, 1.0), rel=0.06)
+
+
+@pytest.mark.parametrize("places", queue_load.PLACES)
+def test_the_queue_explorer_plays_the_queue_of_the_chapter(places):
+    gaps = queue_load.unit_gaps(6_000)
+    run = queue_load.play(gaps, 0.9, 0.0, places, 300 * places)
+    times = [due / queue_load.SERVICE for due in run["arrivals"]]
+    assert [v / queue_load.SERVICE for v in run["due"]] == pytest.approx(queue.places(times, places))
+    assert run["sent"] == pytest.approx([queue_load.SERVICE] * len(gaps))
+
+
+def test_a_freeze_holds_up_every_place():
+    """Two places, a freeze of 1 s when request 2 is due: those inside end a second later, nobody starts in it."""
+    run = queue_load.play([1.0] * 4, 0.5, 1.0, 2, 4)  # due at 0.1, 0.2, 0.3, 0.4; each takes 0.1
+    assert run["due"] == pytest.approx([0.1, 0.1, 1.1, 1.0])
+    run = queue_load.play([1.0] * 4, 1.0, 1.0, 2, 4)  # due at 0.05, 0.1, 0.15 (the freeze), 0.2
+    assert run["due"] == pytest.approx([0.1, 1.1, 1.1, 1.1])
+    assert run["sent"] == pytest.approx([0.1, 1.1, 1.1, 0.1])
 
 
 @pytest.mark.parametrize("case", cases("knee"), ids=lambda c: f"{c['ttft']}-{c['tpot']}")
@@ -162,7 +196,7 @@ def test_the_played_queue_serves_as_an_engine_does():
 
 
 def test_queue_explorer_takes_only_what_its_controls_can_show():
-    for wrong in ({"load": 1.0}, {"freeze": 9.0}, {"arrivals": "never"}):
+    for wrong in ({"load": 1.0}, {"freeze": 9.0}, {"arrivals": "never"}, {"places": 2}):
         with pytest.raises(ValueError):
             queue_load.QueueLoad(**wrong)
 

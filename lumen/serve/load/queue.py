@@ -1,11 +1,13 @@
-"""One server and the people before it: the smallest model of a service under load.
+"""Queues without a clock and without a server: the smallest models of a service under load.
 
-Requests are served one after the other in the order in which they arrive. It needs no clock and no server, and it
-already has a knee: near full load every small delay is handed on to everybody behind.
+`one_server` serves one request after the other. `places` lets several be served at once, each as fast as if it were
+alone: c counters in a post office. An engine with continuous batching is neither, for those it serves slow each
+other down: that is `lumen.serve.load.batched`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from lumen.serve.load.record import Record
@@ -28,11 +30,30 @@ def one_server(arrivals: Sequence[float], services: Sequence[float]) -> list[Rec
     return records
 
 
+def places(arrivals: Sequence[float], count: int, service: float = 1.0) -> list[float]:
+    """Latencies from arrival to answer with `count` places, first come first served. [s]
+
+    All requests take `service`, so they leave in the order in which they came, and request i takes the place that
+    request i - count left. With `count` 1 this is `one_server`. Poisson arrivals make it the queue M/D/c.
+    """
+    if count < 1 or not service > 0:
+        raise ValueError(
+            f"A queue needs a place at least and a service time above 0, got {count} and {service}."
+        )
+    done = [-math.inf] * count  # when the last `count` requests leave, the oldest at i % count
+    seen = []
+    for i, due in enumerate(arrivals):
+        end = max(due, done[i % count]) + service
+        done[i % count] = end
+        seen.append(end - due)
+    return seen
+
+
 def mean_wait(load: float, service: float, variation: float = 0.0) -> float:
     """Mean time in the queue for Poisson arrivals: load / (1 - load) x service x (1 + variation²) / 2. [s]
 
-    `variation` is the standard deviation of the service time over its mean: 0 if all are equal, 1 if they are
-    exponential (Pollaczek and Khinchine, 1930-32). At a load of 1 the queue grows without end.
+    One server. `variation` is the standard deviation of the service time over its mean: 0 if all are equal, 1 if
+    they are exponential (Pollaczek and Khinchine, 1930-32). At a load of 1 the queue grows without end.
     """
     if not 0 <= load < 1:
         raise ValueError(f"A queue has a mean wait for loads from 0 to below 1, got {load}.")
