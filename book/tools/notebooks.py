@@ -6,8 +6,9 @@
     python book/tools/notebooks.py --no-run            sync the text; outputs of changed notebooks are dropped
     python book/tools/notebooks.py --check             change nothing, exit 1 when one is out of step (CI)
 
-A notebook's metadata holds the hash of the code that made its outputs and of the evidence files that it read, so
-"changed" is exact: prose can be mended without a run, and outputs of other code or older evidence are never shown.
+A notebook's metadata holds the hash of the code that made its outputs, of the evidence files that it read and of its
+modules in lumen/pages, so "changed" is exact: the notebook's prose can be mended without a run, and outputs of other
+code, older evidence or other sentences are never shown.
 """
 
 from __future__ import annotations
@@ -80,8 +81,9 @@ def run(notebook: NotebookNode, folder: Path, label: str) -> None:
 
 
 def stamp(notebook: NotebookNode) -> str:
-    """The hash of the code and of the evidence files that it reads; a file that is not there counts as empty."""
+    """The hash of the code, of the evidence that it reads and of its modules in lumen/pages; no file is empty."""
     files = [repo.ROOT / "book" / "evidence" / f"{name}.json" for name in sync.evidence_names(notebook)]
+    files += [repo.ROOT / "lumen" / "pages" / name for name in sync.page_modules(notebook)]
     return sync.source_hash(notebook, [file.read_bytes() if file.is_file() else b"" for file in files])
 
 

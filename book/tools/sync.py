@@ -128,16 +128,25 @@ def evidence_names(notebook: NotebookNode) -> list[str]:
     return sorted(set(re.findall(r"load_evidence\(\s*[\"'](\w+)[\"']", code)))
 
 
-def source_hash(notebook: NotebookNode, evidence: Sequence[bytes] = ()) -> str:
+def page_modules(notebook: NotebookNode) -> list[str]:
+    """The modules of `lumen/pages` whose figures, sentences and questions the outputs hold, as paths in that folder."""
+    code = "\n".join(c.source for c in notebook.cells if c.cell_type == "code")
+    imports = re.findall(r"^from lumen\.pages import (.*)|^(import lumen\.pages\.\w+)", code, re.M)
+    drawn = [f"{name}.py" for line in imports for name in re.findall(r"\bch\d+\b", " ".join(line))]
+    asked = [f"quizzes/ch{n}.py" for n in re.findall(r"\bQuiz\.of\(\s*[\"'](\w+)[\"']", code)]
+    return sorted({*drawn, *asked})
+
+
+def source_hash(notebook: NotebookNode, read: Sequence[bytes] = ()) -> str:
     """Hash of what the outputs depend on: the code cells in order, without the generated set-up cell and titles, and
-    the content of the evidence files that they read."""
+    the content of the files that they read: evidence, and the chapter's pages."""
     code = [
         TITLE.sub("", c.source)
         for c in notebook.cells
         if c.cell_type == "code" and "setup" not in c.metadata.get("tags", [])
     ]
     digest = hashlib.sha256(json.dumps(code).encode())
-    for content in evidence:
+    for content in read:
         digest.update(hashlib.sha256(content).digest())
     return digest.hexdigest()[:16]
 

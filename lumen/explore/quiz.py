@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lumen.explore.widget import JSWidget
+from lumen.pages.quizzes import questions
 
 
 def _text(owner: str, value: Any) -> str:
@@ -96,3 +97,11 @@ class Quiz(JSWidget):
             else:
                 raise ValueError(f"{where}: kind is 'choice' or 'numeric', not {kind!r}")
         super().__init__(id=id, questions=checked)
+
+    @classmethod
+    def of(cls, chapter: str) -> Quiz:
+        """The quiz of a chapter by its number; its questions stand in `lumen/pages/quizzes/chNN.py`.
+
+        >>> Quiz.of("01")
+        """
+        return cls(questions(chapter), id=chapter)

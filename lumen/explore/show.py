@@ -78,14 +78,23 @@ def table_markdown(rows: Sequence[Sequence[Any]], headers: Sequence[str], align:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def table(rows: Sequence[Sequence[Any]], headers: Sequence[str], align: str = "") -> None:
+def table(
+    rows: Sequence[Sequence[Any]], headers: Sequence[str], align: str = "", *, stack: bool = False
+) -> None:
     """Show a table. Numbers get thousands separators and three digits; columns of numbers stand to the right.
 
-    `align` is one letter a column (l, r, c) and overrides that.
+    `align` is one letter a column (l, r, c) and overrides that. With `stack` every row becomes a small card on a
+    screen as narrow as a phone, headed by its first cell: for tables of sentences, or of more than four columns.
 
     >>> table([["H100 SXM", 989.4, 3350], ["L4", 121.0, 300]], ["chip", "TFLOP/s", "GB/s"])
     """
-    markdown(table_markdown(rows, headers, align))
+    text = table_markdown(rows, headers, align)
+    markdown(stacked(text) if stack else text)
+
+
+def stacked(table: str) -> str:
+    """The Markdown of a table whose rows the book's page may turn into cards: a div with blank lines around it."""
+    return f'<div class="stack">\n\n{table}\n\n</div>'
 
 
 def callout_markdown(kind: str, text: str) -> str:

@@ -80,6 +80,19 @@ def test_outputs_that_quote_an_older_measurement_are_out_of_step(course):
     assert notebooks.stamp(executed()) == sync.source_hash(executed())
 
 
+def test_outputs_of_other_sentences_or_questions_are_out_of_step(course):
+    """A chapter's prose lives in lumen/pages too: an edit there must not leave the old text on the page."""
+    drawn = executed("from lumen.pages import ch01, ch02 as two")
+    assert sync.page_modules(drawn) == ["ch01.py", "ch02.py"]
+    assert sync.page_modules(executed("import lumen.pages.ch07")) == ["ch07.py"]
+    assert sync.page_modules(executed('Quiz.of("01")')) == ["quizzes/ch01.py"]
+    assert sync.page_modules(executed("from lumen.pages import engines")) == []
+    (course / "lumen" / "pages").mkdir(parents=True)
+    before = notebooks.stamp(drawn)
+    (course / "lumen" / "pages" / "ch02.py").write_text("TITLE = 'x'")
+    assert before != notebooks.stamp(drawn) == notebooks.stamp(drawn)
+
+
 def test_nbgrader_metadata_is_completed(course):
     cells = {
         c.metadata.nbgrader.grade_id: c

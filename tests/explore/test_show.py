@@ -25,6 +25,12 @@ def test_html_is_escaped_but_not_in_code_and_math(shown):
     assert shown[0].splitlines()[2] == r"| &lt;b>&amp; | `a<b` | $x<y\vert z$ | a\|b |"
 
 
+def test_a_table_that_may_be_stacked_stays_plain_markdown(shown):
+    show.table([["a", 1]], ["name", "n"], stack=True)
+    show.table([["a", 1]], ["name", "n"])
+    assert shown[0] == f'<div class="stack">\n\n{shown[1]}\n\n</div>'
+
+
 def test_callout_has_the_blank_lines_that_markdown_needs(shown):
     show.callout("takeaway", "**Takeaway.** 22.5 KiB. <script>")
     assert shown == ['<div class="callout takeaway">\n\n**Takeaway.** 22.5 KiB. &lt;script>\n\n</div>']

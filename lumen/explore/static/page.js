@@ -38,7 +38,17 @@
     window.addEventListener("afterprint", () => { opened.forEach((fold) => { fold.open = false; }); });
   }
 
-  function start() { codeSwitch(); printing(); }
+  // Every cell of a table that may be stacked carries the name of its column; the style sheet makes cards of the rows.
+  function labelCells() {
+    for (const table of document.querySelectorAll(".stack table")) {
+      const names = Array.from(table.querySelectorAll("thead th"), (th) => th.textContent.trim());
+      for (const row of table.querySelectorAll("tbody tr")) {
+        Array.from(row.cells).forEach((cell, i) => { if (i) cell.dataset.label = names[i] || ""; });
+      }
+    }
+  }
+
+  function start() { codeSwitch(); printing(); labelCells(); }
   if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start);
   else start();
 })();
