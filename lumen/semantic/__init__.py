@@ -1,31 +1,29 @@
 """Answers kept for later: for the same request (exact), or for a question that means the same (semantic).
 
-    exact.py      key = sha256 of prompt, model, parameters, tenant      never wrong, seldom hits
-    semantic.py   MiniLM, FAISS, a threshold, a second check              hits more, can be wrong
-    verify/       the second check: rules that read both questions
+    exact.py      key = sha256 of prompt, model, parameters, tenant      hits only what is repeated to the letter
+    semantic.py   MiniLM, FAISS, a threshold, a second look              hits more, can be wrong
+    check.py      the second look: four rules that read both questions
+    rivals.py     a one-line baseline, a probe, weighed evidence, a cross-encoder: what the rules are held against
     index.py      flat, IVF, HNSW, PQ behind one class that can delete
-    entries.py    capacity, age, order of use;  log.py  the crash-safe file under it
-    pairs.py      the labelled question pairs that thresholds are chosen with
+    store.py      capacity, age, order of use, and SQLite under it;  cache.py  what both caches share
+    pairs.py      labelled question pairs;  evaluate.py  shares with intervals, and the threshold to choose
 
 Nothing here needs torch, FAISS or sentence-transformers before the first SemanticCache is made.
 """
 
+from .cache import Hit, Stats
+from .check import check
 from .encoder import Encoder, MiniLM
-from .entries import Entry
 from .exact import ExactCache
-from .hits import Hit, Stats
 from .index import IndexSpec, VectorIndex
 from .keys import key_of
-from .log import DamageWarning, StoreError
 from .pairs import Pair, load_pairs
-from .semantic import Candidate, Look, SemanticCache
-from .verify import Verdict, check
+from .semantic import Look, SemanticCache
+from .store import DamageWarning, StoreError
 
 __all__ = [
-    "Candidate",
     "DamageWarning",
     "Encoder",
-    "Entry",
     "ExactCache",
     "Hit",
     "IndexSpec",
@@ -36,7 +34,6 @@ __all__ = [
     "Stats",
     "StoreError",
     "VectorIndex",
-    "Verdict",
     "check",
     "key_of",
     "load_pairs",

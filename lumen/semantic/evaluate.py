@@ -1,34 +1,59 @@
-"""How good is a threshold? Precision, recall and false hits over labelled pairs, and the threshold to choose.
+"""How good is a way to decide? Hits over labelled pairs, each share with its interval, and the threshold to choose.
 
-A pair is a *hit* if its cosine reaches the threshold and, where there is one, the second check lets it
-through. Right hits are paraphrases; every other hit hands somebody an answer to another question.
+A pair is a *hit* if its score reaches the threshold and no rule refuses it. Right hits are paraphrases; every other
+hit hands somebody the answer to another question.
 
-    recall          right hits / paraphrases            what the cache saves
-    precision       right hits / hits                   what a hit is worth
-    false-hit rate  wrong hits / pairs that must miss   how often a trap works
+    recall      right hits / paraphrases             what the cache saves
+    false hits  wrong hits / pairs that must miss    how often a trap works
+    precision   right hits / hits                    what a hit is worth: it depends on how many traps there are
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from lumen.bench.estimate import Estimate
+
+from .check import check
 from .encoder import Encoder, unit
-from .pairs import KINDS, Pair
-from .verify import check
+from .pairs import KINDS, SAME, Pair
+
+Z = 1.959964  # 95 %
+
+
+def wilson(hits: int, total: int) -> Estimate:
+    """hits / total and its 95 % interval (Wilson 1927), which stays honest at 0 of n and n of n.
+
+    >>> print(wilson(2, 154))
+    0.0130 (0.0036 to 0.0461, n = 154)
+    """
+    if not 0 <= hits <= total or total < 1:
+        raise ValueError(f"A share is hits of total with 0 <= hits <= total, got {hits} of {total}.")
+    share, square = hits / total, Z * Z / total
+    middle = (share + square / 2) / (1 + square)
+    half = Z * math.sqrt(share * (1 - share) / total + square / (4 * total)) / (1 + square)
+    return Estimate(share, max(0.0, min(share, middle - half)), min(1.0, max(share, middle + half)), total)
+
+
+def at_mixture(recall: float, false_hits: float, share: float) -> float:
+    """Precision where `share` of the near pairs are paraphrases and the rest traps (Bayes). NaN if nothing hits."""
+    right, wrong = share * recall, (1 - share) * false_hits
+    return right / (right + wrong) if right + wrong else math.nan
 
 
 @dataclass(frozen=True)
 class Scored:
-    """A pair, the cosine of its two questions, and the rule that refuses it ("" if none does)."""
+    """A pair, a score of how alike its questions are (the cosine, or another one), and the rule that refuses it."""
 
     pair: Pair
     score: float
-    rule: str
+    rule: str = ""
 
-    def hit(self, threshold: float, checked: bool) -> bool:
+    def hit(self, threshold: float, checked: bool = True) -> bool:
         return self.score >= threshold and not (checked and self.rule)
 
 
@@ -37,61 +62,70 @@ class Rates:
     """Counts at one threshold. `by_kind` maps a kind of pair to (hits, pairs)."""
 
     threshold: float
-    checked: bool
     by_kind: dict[str, tuple[int, int]]
+
+    def _sum(self, same: bool) -> tuple[int, int]:
+        chosen = [counts for kind, counts in self.by_kind.items() if (kind in SAME) is same]
+        return sum(hits for hits, _ in chosen), sum(total for _, total in chosen)
 
     @property
     def right(self) -> int:
-        return self.by_kind["paraphrase"][0]
+        return self._sum(True)[0]
 
     @property
     def wrong(self) -> int:
-        return sum(hits for kind, (hits, _) in self.by_kind.items() if kind != "paraphrase")
+        return self._sum(False)[0]
 
     @property
-    def recall(self) -> float:
-        return self.right / max(1, self.by_kind["paraphrase"][1])
+    def recall(self) -> Estimate:
+        return wilson(*self._sum(True))
 
     @property
-    def precision(self) -> float:
-        """NaN if nothing was hit: no promise was made, none was kept."""
+    def false_hits(self) -> Estimate:
+        return wilson(*self._sum(False))
+
+    @property
+    def precision(self) -> Estimate | None:
+        """Over these pairs as they are mixed. None if nothing was hit: no promise was made, none was kept."""
         hits = self.right + self.wrong
-        return self.right / hits if hits else float("nan")
+        return wilson(self.right, hits) if hits else None
 
-    @property
-    def false_hit_rate(self) -> float:
-        must_miss = sum(total for kind, (_, total) in self.by_kind.items() if kind != "paraphrase")
-        return self.wrong / max(1, must_miss)
-
-
-def score(pairs: Sequence[Pair], encoder: Encoder) -> list[Scored]:
-    """The cosine of every pair and what the second check says of it."""
-    texts = [text for pair in pairs for text in (pair.stored, pair.asked)]
-    vectors = unit(encoder.encode(texts), encoder.width)
-    cosines = np.sum(vectors[::2] * vectors[1::2], axis=1)
-    return [
-        Scored(pair, float(cosine), check(pair.asked, pair.stored).rule)
-        for pair, cosine in zip(pairs, cosines, strict=True)
-    ]
+    def precision_at(self, share: float) -> float:
+        """Precision where `share` of the near pairs are paraphrases."""
+        return at_mixture(self.recall.value, self.false_hits.value, share)
 
 
-def rates(scored: Sequence[Scored], threshold: float, checked: bool) -> Rates:
-    """What happens to the pairs at this threshold, with or without the second check."""
+def rates(scored: Sequence[Scored], threshold: float, checked: bool = True) -> Rates:
+    """What happens to the pairs at this threshold, with or without the rules."""
     by_kind = {}
     for kind in KINDS:
         group = [item.hit(threshold, checked) for item in scored if item.pair.kind == kind]
-        by_kind[kind] = sum(group), len(group)
-    return Rates(threshold, checked, by_kind)
+        if group:
+            by_kind[kind] = sum(group), len(group)
+    return Rates(threshold, by_kind)
 
 
-def best_threshold(scored: Sequence[Scored], checked: bool, limit: float = 0.01) -> Rates | None:
-    """The threshold of highest recall among those with a false-hit rate of `limit` at most; the higher one if
-    several are as good. None if no threshold that keeps to the limit hits a single paraphrase."""
+def best_threshold(scored: Sequence[Scored], limit: float, checked: bool = True) -> float | None:
+    """The threshold of highest recall among those with a share of false hits of `limit` at most; the higher one if
+    several are as good. None if no threshold that keeps to the limit hits a paraphrase."""
     if not 0 <= limit <= 1:
-        raise ValueError(f"A false-hit rate lies between 0 and 1, got a limit of {limit}.")
+        raise ValueError(f"A share of false hits lies between 0 and 1, got a limit of {limit}.")
     places = sorted({item.score for item in scored}, reverse=True)
     # Half-way to the next lower score, so that the choice does not hang on the last bit of a float.
-    cuts = [(high + low) / 2 for high, low in zip(places, [*places[1:], -1.0], strict=True)]
-    kept = [found for cut in cuts if (found := rates(scored, cut, checked)).false_hit_rate <= limit]
-    best = max(kept, key=lambda found: (found.recall, found.threshold), default=None)
-    return best if best is not None and best.right else None
+    cuts = [(high + low) / 2 for high, low in zip(places, [*places[1:], places[-1] - 1], strict=True)]
+    kept = [found for cut in cuts if (found := rates(scored, cut, checked)).false_hits.value <= limit]
+    best = max(kept, key=lambda found: (found.right, found.threshold), default=None)
+    return best.threshold if best is not None and best.right else None
+
+
+def score(pairs: Sequence[Pair], encoder: Encoder) -> list[Scored]:
+    """The cosine of every pair and the rule that refuses it."""
+    stored, asked = embed(pairs, encoder)
+    cosines = np.sum(stored * asked, axis=1)
+    return [Scored(p, float(c), check(p.asked, p.stored)) for p, c in zip(pairs, cosines, strict=True)]
+
+
+def embed(pairs: Sequence[Pair], encoder: Encoder) -> tuple[np.ndarray, np.ndarray]:
+    """Unit vectors of the stored and of the asked questions, (n, width) each."""
+    vectors = unit(encoder.encode([t for p in pairs for t in (p.stored, p.asked)]), encoder.width)
+    return vectors[::2], vectors[1::2]

@@ -14,23 +14,24 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 
-def key_of(prompt: Any, model: str = "", params: Any = None, tenant: str = "") -> str:
-    """64 hex digits. `prompt` is a text, token ids or chat messages; `params` a dataclass or a dict.
+def key_of(prompt: Any, model: str = "", params: Any = None, tenant: str = "", context: Any = None) -> str:
+    """64 hex digits. `prompt` is a text, token ids or chat messages; `params` a dataclass or a dict; `context` what
+    was said before.
 
     Raises ValueError, with the place, for a value that has no canonical text (NaN, a tensor, a function).
     """
-    return _sha256(["request", tenant, model, canonical(params, "params"), canonical(prompt, "prompt")])
+    return _sha256(["request", scope_of(model, params, tenant, context), canonical(prompt, "prompt")])
 
 
-def scope_of(model: str = "", params: Any = None, tenant: str = "") -> str:
-    """Whose answers may be reused for whom: requests of one tenant to one model with one set of parameters."""
-    return _sha256(["scope", tenant, model, canonical(params, "params")])
+def scope_of(model: str = "", params: Any = None, tenant: str = "", context: Any = None) -> str:
+    """Whose answers may be reused for whom: one tenant, one model, one set of parameters, one conversation so far."""
+    for name, value in (("tenant", tenant), ("model", model)):
+        if not isinstance(value, str):
+            raise ValueError(f"{name} is a text, got {value!r}.")
+    return _sha256(["scope", tenant, model, canonical(params, "params"), canonical(context, "context")])
 
 
 def _sha256(parts: list[Any]) -> str:
-    for name, part in (("tenant", parts[1]), ("model", parts[2])):
-        if not isinstance(part, str):
-            raise ValueError(f"{name} is a text, got {part!r}.")
     # A list in JSON says where each part ends, so ("ab", "c") and ("a", "bc") differ; ASCII needs no encoding rules.
     return hashlib.sha256(json.dumps(parts, ensure_ascii=True).encode("ascii")).hexdigest()
 

@@ -27,6 +27,7 @@ from pathlib import Path
 SAME = ("paraphrase", "retyped")
 KINDS = (*SAME, "opposite", "entity", "number", "roles", "cousin", "unrelated", "context")
 HALVES = ("tune", "report")
+SETS = (*HALVES, "third")
 FILE = Path(__file__).parent / "data" / "pairs.tsv"
 THIRD = FILE.with_name("third.tsv")
 
@@ -45,14 +46,18 @@ class Pair:
 
 
 def load_pairs(half: str | None = None, file: Path = FILE) -> list[Pair]:
-    """All pairs, or those of one half, "tune" or "report", in the order of the file.
+    """The pairs of one half, "tune" or "report", of both (None), or of the "third" set; in the order of their file.
 
     Each kind is halved by itself: its pairs are sorted by a sha256 of their text and dealt out in turn. The
     split depends on nothing else, so it is the same on every machine and in any order of the file.
     """
-    if half is not None and half not in HALVES:
-        raise ValueError(f"The halves are {HALVES}, got {half!r}.")
+    if half is not None and half not in SETS:
+        raise ValueError(f"The sets of pairs are {SETS}, got {half!r}.")
+    if half == "third":
+        file = THIRD if file == FILE else file
     rows = [_row(line, number) for number, line in enumerate(file.read_text("utf-8").splitlines(), 1) if line]
+    if half == "third":
+        return [Pair(*row, half) for row in rows]
     by_kind: dict[str, list[tuple[str, str, str]]] = defaultdict(list)
     for row in rows:
         by_kind[row[0]].append(row)
