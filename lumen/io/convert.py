@@ -1,22 +1,46 @@
-"""A GGUF file, made once into a Hugging Face folder in the cache, so that later loads only map numbers.
+"""The same numbers for other engines: transformers' own model in memory, or a Hugging Face folder.
 
-The folder is what transformers, vLLM and this package read alike: config.json, generation_config.json,
-tokenizer.json, tokenizer_config.json, chat_template.jinja, model.safetensors (fp32).
+`load` needs neither: it unpacks the GGUF file into the model. A folder is made only when it is asked for, by a peer
+that starts from files (vLLM); SmolLM2's takes 538 MB, for fp32 needs five times the room of four bits. It holds what
+transformers, vLLM and this package read alike: config.json, generation_config.json, tokenizer.json,
+tokenizer_config.json, chat_template.jinja, model.safetensors.
 """
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 from tqdm import tqdm
 
+from ..assets import path
 from ..assets.store import building, damage, disk_errors, lock, need_space, note, write_manifest
+from ..models.config import ModelConfig
 from . import gguf, hf_config, safetensors, tokenizer_files
 from .gguf_header import read_header
 
 FORMAT = 1  # raise it when the files below change, and every cache is made again
+
+
+def hf_model(name: str = "smollm2-135m", device: Any = "cpu", dtype: torch.dtype = torch.float32) -> Any:
+    """transformers' implementation of the asset `name`, with the numbers that `load` uses. Nothing is written.
+
+    The code that computes is theirs alone; only the unpacked weights and the shape are handed over. Needs
+    `transformers`, which `lumen` itself does without.
+    """
+    from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
+
+    file = path(name)
+    header = read_header(file)
+    config = gguf.config_of(header, name)
+    state = {theirs: torch.from_numpy(value) for theirs, value in gguf.read_state(file, header, config)}
+    settings = hf_config.to_hf(config, _pad(config))
+    described = LlamaConfig.from_dict(settings)
+    model = LlamaForCausalLM.from_pretrained(None, config=described, state_dict=state)
+    model.generation_config = GenerationConfig.from_dict(_generation(config))
+    return model.to(device, dtype).eval().requires_grad_(False)
 
 
 def hf_folder(gguf_file: Path, name: str, cache: Path) -> Path:
@@ -46,12 +70,17 @@ def _convert(gguf_file: Path, name: str, folder: Path) -> None:
     state = {theirs: torch.from_numpy(value) for theirs, value in shown}
     safetensors.write(folder / "model.safetensors", state)
     tokenizer_files.write_folder(tokenizer, folder, config.max_positions)
-    pad_id = tokenizer.eos_id
     for file, content in (
-        ("config.json", hf_config.to_hf(config, pad_id)),
-        (
-            "generation_config.json",
-            {"bos_token_id": config.bos_id, "eos_token_id": list(config.eos_ids), "pad_token_id": pad_id},
-        ),
+        ("config.json", hf_config.to_hf(config, _pad(config))),
+        ("generation_config.json", _generation(config)),
     ):
         (folder / file).write_text(json.dumps(content, indent=1), encoding="utf-8")
+
+
+def _pad(config: ModelConfig) -> int | None:
+    """transformers wants an id to fill up with; the one that ends an answer is what the model's authors name."""
+    return config.eos_ids[0] if config.eos_ids else None
+
+
+def _generation(config: ModelConfig) -> dict[str, Any]:
+    return {"bos_token_id": config.bos_id, "eos_token_id": list(config.eos_ids), "pad_token_id": _pad(config)}

@@ -18,6 +18,7 @@ import numpy as np
 from gguf.quants import dequantize
 
 from ..models.config import ModelConfig
+from . import blocks
 from .errors import BadFile
 from .gguf_header import Header, TensorInfo
 
@@ -127,6 +128,9 @@ def unpermute(weight: np.ndarray, heads: int) -> np.ndarray:
 
 
 def _dequantize(raw: np.ndarray, info: TensorInfo) -> np.ndarray:
+    quick = blocks.unpack(raw, info.kind.name)
+    if quick is not None:
+        return quick.reshape(info.shape)
     try:
         value = dequantize(raw.reshape(*info.shape[:-1], -1), info.kind)
     except (NotImplementedError, KeyError) as error:

