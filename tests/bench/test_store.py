@@ -118,42 +118,47 @@ def test_an_interrupted_write_leaves_the_old_file(own_store, monkeypatch):
 
 def _crowd(who: int, together) -> None:
     together.wait()
-    for i in range(10):
-        bench.quantity(Name("m", f"p{who}", context=1 + i), lambda: STEADY)
+    for i in range(5):
+        store.current().add(store.Measured(Name("m", f"p{who}", context=1 + i), STEADY, "2026-01-01"))
 
 
 def test_two_processes_at_once_lose_nothing(monkeypatch):
-    """Three processes write ten entries each into one file. Without the lock a read between another's read and write
-    loses an entry almost surely: 30 writes of some milliseconds each overlap."""
-    spawn = multiprocessing.get_context("fork")
-    together = spawn.Barrier(3)
-    crowd = [spawn.Process(target=_crowd, args=(who, together)) for who in range(3)]
+    """Three processes add five entries each to one file. A write takes 20 ms behind its read here, so that without the
+    lock they would take turns at losing the others' entries."""
+    write = store.Store._write
+    monkeypatch.setattr(store.Store, "_write", lambda self, entries: (time.sleep(0.02), write(self, entries)))
+    fork = multiprocessing.get_context("fork")
+    together = fork.Barrier(3)
+    crowd = [fork.Process(target=_crowd, args=(who, together)) for who in range(3)]
     for process in crowd:
         process.start()
     for process in crowd:
         process.join(60)
         assert process.exitcode == 0
-    assert len(store.current().all()) == 30
+    assert len(store.current().all()) == 15
 
 
-def _slow(answers) -> None:
+def _slow(folder, together, answers) -> None:
     def measure():
-        time.sleep(0.3)
+        with open(folder / "measured", "a") as file:
+            file.write("x")
+        time.sleep(0.5)
         return Timing((time.time(),) * 6)
 
+    together.wait()
     answers.put(bench.quantity(NAME, measure).seconds)
 
 
-def test_two_processes_that_want_the_same_measure_it_once():
-    spawn = multiprocessing.get_context("fork")
-    answers = spawn.Queue()
-    both = [spawn.Process(target=_slow, args=(answers,)) for _ in range(2)]
+def test_two_processes_that_want_the_same_measure_it_once(own_store):
+    fork = multiprocessing.get_context("fork")
+    together, answers = fork.Barrier(2), fork.Queue()
+    both = [fork.Process(target=_slow, args=(own_store, together, answers)) for _ in range(2)]
     for process in both:
         process.start()
     one, other = answers.get(timeout=60), answers.get(timeout=60)
     for process in both:
         process.join(60)
-    assert one == other
+    assert one == other and (own_store / "measured").read_text() == "x"
 
 
 def test_a_measurement_may_ask_for_another_one():
