@@ -217,7 +217,4 @@ def _chip() -> Chip | None:
     """The chip as it was measured; measured now only for a publication."""
     from lumen import hardware
 
-    if publishing():
-        return hardware.measure()
-    kept: Callable[[], Chip | None] | None = getattr(hardware, "kept", None)
-    return kept() if kept else None
+    return hardware.measure() if publishing() else hardware.kept()
