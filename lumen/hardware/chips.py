@@ -2,7 +2,11 @@
 
 Vendors headline rates with 2:4 structured sparsity, twice the dense rate: an "H100 with 1,979 TFLOP/s of
 BF16" does 989. TF32 reads 32-bit values and computes with 19 bits. Rates of int8 and int4 are operations
-per second.
+per second. Bandwidth is decimal (GB/s), memory as sold (GB).
+
+Prices are estimates to reckon with: a price of the day differs by vendor more than these chips differ from
+each other. `price_source` says so, with a price that was asked on a day where one was read. An exercise that
+decides by price states the price in its text, and so does a table that ranks by it.
 """
 
 from __future__ import annotations
@@ -11,11 +15,16 @@ from lumen.hardware.chip import Chip, Kind
 
 SPARSE = "dense; the headline with 2:4 sparsity is twice this"
 CLOUD = (
-    "USD, our estimate of mid-2025: one GPU on demand in a large cloud, rounded; check before relying on it"
+    "USD, our estimate of mid-2025: one GPU on demand in a large cloud, rounded, a number to reckon with and no "
+    "quotation; exercises state it in their text. "
 )
 TPU_LIST = (
-    "USD, our estimate from 2025 list prices: one chip on demand in a US region; check before relying on it"
+    "USD, our estimate from 2025 list prices: one chip on demand in a US region, rounded, a number to reckon with; "
+    "exercises state it in their text"
 )
+# What a vendor asked on one day, so that the reader sees how far an estimate may be off: Modal's and Lambda's price
+# lists as read on 7 May 2026 by https://techbytes.app/posts/serverless-gpu-pricing-matrix-modal-replicate-lambda-2026/
+SEEN = CLOUD + "Asked on 7 May 2026: "
 
 
 def _chip(
@@ -51,30 +60,40 @@ _H100 = {"fp32": 66.9, "tf32": 494.7, "bf16": 989.4, "fp16": 989.4, "fp8": 1978.
 _ROWS = (
     _chip("A100 40GB PCIe", _A100, 1555, 40, 250, "NVIDIA A100 datasheet, 2020"),
     _chip("A100 40GB SXM", _A100, 1555, 40, 400, "NVIDIA A100 datasheet, 2020"),
-    _chip("A100 80GB PCIe", _A100, 1935, 80, 300, "NVIDIA A100 datasheet, 2021", price=(1.8, CLOUD)),
-    _chip("A100 80GB SXM", _A100, 2039, 80, 400, "NVIDIA A100 datasheet, 2021", price=(1.8, CLOUD)),
+    _chip(
+        "A100 80GB PCIe", _A100, 1935, 80, 300, "NVIDIA A100 datasheet, 2021", price=(1.8, SEEN + "2.50 (Modal)"),
+    ),
+    _chip(
+        "A100 80GB SXM", _A100, 2039, 80, 400, "NVIDIA A100 datasheet, 2021", price=(1.8, SEEN + "2.50 (Modal)"),
+    ),
     _chip(
         "H100 PCIe",
         {"fp32": 51, "tf32": 378, "bf16": 756, "fp16": 756, "fp8": 1513, "int8": 1513},
         2000, 80, 350, "NVIDIA H100 datasheet, 2023",
     ),
-    _chip("H100 SXM", _H100, 3350, 80, 700, "NVIDIA H100 white paper v1.04, 2023", price=(3.0, CLOUD)),
     _chip(
-        "H200 SXM", _H100, 4800, 141, 700,
-        "NVIDIA H200 datasheet, 2023; FLOP/s as H100 SXM", price=(3.8, CLOUD),
+        "H100 SXM", _H100, 3350, 80, 700, "NVIDIA H100 white paper v1.04, 2023",
+        price=(3.0, SEEN + "3.78 (Lambda), 3.95 (Modal)"),
     ),
     _chip(
-        "B200", {"bf16": 2250, "fp16": 2250, "fp8": 4500, "fp4": 9000}, 8000, 180, 1000,
-        "NVIDIA DGX B200 datasheet, 2024, an eighth of the system",
+        "H200 SXM", _H100, 4800, 141, 700,
+        "NVIDIA H200 datasheet, 2023; FLOP/s as H100 SXM", price=(3.8, CLOUD + "No list price of that day was read"),
+    ),
+    _chip(
+        "B200",
+        {"tf32": 1100, "bf16": 2250, "fp16": 2250, "fp8": 4500, "int8": 4500, "fp4": 9000}, 8000, 180, 1000,
+        "NVIDIA Blackwell architecture technical brief, 2024, one GPU of HGX B200 at 1,000 W, as listed at "
+        "glennklockwood.com/garden/processors/B200; 180 GB and 1,000 W: MLPerf Inference v6.0, nebius_b200_n1, 2026",
     ),
     _chip(
         "L4",
         {"fp32": 30.3, "tf32": 60, "bf16": 121, "fp16": 121, "fp8": 242.5, "int8": 242.5},
-        300, 24, 72, "NVIDIA L4 datasheet, 2023", price=(0.8, CLOUD),
+        300, 24, 72, "NVIDIA L4 datasheet, 2023", price=(0.8, SEEN + "0.80 (Modal)"),
     ),
     _chip(
         "T4", {"fp32": 8.1, "fp16": 65, "int8": 130, "int4": 260}, 320, 16, 70,
-        "NVIDIA T4 datasheet, 2019", "neither sparsity nor bf16 in this generation", price=(0.5, CLOUD),
+        "NVIDIA T4 datasheet, 2019", "neither sparsity nor bf16 in this generation",
+        price=(0.5, SEEN + "0.59 (Modal)"),
     ),
     _chip(
         "L40S",
@@ -83,12 +102,22 @@ _ROWS = (
     ),
     _chip(
         "A10G", {"fp32": 35, "tf32": 35, "bf16": 70, "fp16": 70, "int8": 140}, 600, 24, 300,
-        "NVIDIA A10G datasheet for AWS G5, 2021", price=(1.0, CLOUD),
+        "NVIDIA A10G datasheet for AWS G5, 2021", price=(1.0, SEEN + "0.86 for an A10 (Lambda)"),
     ),
     _chip(
         "RTX 4090",
         {"fp32": 82.6, "tf32": 82.6, "bf16": 165.2, "fp16": 165.2, "fp8": 330.3, "int8": 660.6},
         1008, 24, 450, "NVIDIA Ada white paper v2.01, 2023", SPARSE + "; products summed in fp32",
+    ),
+    _chip(
+        "RTX 3090", {"fp32": 35.6, "fp16": 142}, 936, 24, 350,
+        "NVIDIA's specifications of 2020 as listed by Tom's Hardware, 2022",
+        SPARSE + "; products summed in fp16, half the rate in fp32",
+    ),
+    _chip(
+        "MI250X (one die)", {"bf16": 191.5, "fp16": 191.5}, 1600, 64, None,
+        "AMD Instinct MI250X specifications, 2021, half of the card: programs see its two dies as two GPUs",
+        "no sparsity feature",
     ),
     _chip(
         "MI300X",
@@ -106,6 +135,11 @@ _ROWS = (
     _chip(
         "TPU v6e", {"bf16": 918, "int8": 1836}, 1640, 32, None,
         "Google Cloud TPU v6e documentation, 2024", "no sparsity feature", price=(2.7, TPU_LIST),
+    ),
+    _chip(
+        "Apple M2 Ultra", {"fp32": 27.2}, 800, 192, None,
+        "bandwidth, memory: Apple newsroom, 5 June 2023, 76-core GPU",
+        "FLOP/s: our estimate, 76 cores x 128 lanes x 2 x 1.4 GHz; Apple publishes no clock", kind="estimate",
     ),
     _chip(
         "Apple M3 Max", {"fp32": 14.3}, 400, 128, None,
