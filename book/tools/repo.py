@@ -30,10 +30,19 @@ class Chapter:
     tier: str = ""
     minutes: dict[str, int] = field(default_factory=dict)
     modules: tuple[str, ...] = ()
+    extras: tuple[str, ...] = ()
+    appendix: bool = (
+        False  # a page of its part with a number such as 02a, without exercises; not counted as a chapter
+    )
 
     @property
     def number(self) -> str:
         return self.slug.split("_")[0]
+
+    @property
+    def label(self) -> str:
+        """Number and title as the map and the share card write them: "1 · Prefill and decode"."""
+        return f"{self.number.lstrip('0')} · {self.title}"
 
 
 @cache
@@ -55,6 +64,12 @@ def slug() -> str:
     return urlsplit(url()).path.strip("/")
 
 
+def site() -> str:
+    """Address of the published book, with a slash at its end: GitHub Pages of the repository."""
+    owner, name = slug().split("/")
+    return f"https://{owner}.github.io/{name}/"
+
+
 def colab(path: str) -> str:
     """Address that opens the notebook `path` (from the root of the repository) in Colab."""
     return f"https://colab.research.google.com/github/{slug()}/blob/{branch()}/{path}"
@@ -66,8 +81,13 @@ def github(path: str) -> str:
 
 
 def pip_source() -> str:
-    """What pip installs where `lumen` is missing."""
-    return f"lumen-inference @ git+{url()}@{branch()}"
+    """Where pip finds `lumen` where it is missing."""
+    return f"git+{url()}@{branch()}"
+
+
+def pip_name(extras: tuple[str, ...] = ()) -> str:
+    """What pip is asked for, with the extras that a chapter needs: `lumen-inference[semantic]`."""
+    return "lumen-inference" + (f"[{','.join(extras)}]" if extras else "")
 
 
 @cache
@@ -76,9 +96,19 @@ def chapters() -> dict[str, Chapter]:
     rows = {}
     for part in yaml.safe_load((ROOT / "book/tools/chapters.yml").read_text("utf8")):
         for row in part["chapters"]:
-            row = dict(row, part=part["part"], modules=tuple(row.get("modules", ())))
+            row = dict(
+                row,
+                part=part["part"],
+                modules=tuple(row.get("modules", ())),
+                extras=tuple(row.get("extras", ())),
+            )
             rows[row["slug"]] = Chapter(**row)
     return rows
+
+
+def ready() -> list[Chapter]:
+    """The chapters that can be read now, appendices left out."""
+    return [row for name, row in chapters().items() if has("chapters", name) and not row.appendix]
 
 
 def chapter(name: str) -> Chapter:
@@ -99,7 +129,9 @@ def local(kind: str, name: str, start: str) -> str:
 
 
 if __name__ == "__main__":
-    print(f"repository  {url()} (branch {branch()})\npip         {pip_source()}")
+    print(
+        f"repository  {url()} (branch {branch()})\nbook        {site()}\npip         {pip_name()} @ {pip_source()}"
+    )
     for name in chapters():
         for kind in KINDS:
             if has(kind, name):

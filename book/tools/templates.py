@@ -16,8 +16,8 @@ import sys
 
 if importlib.util.find_spec("lumen") is None:  # Colab: brings lumen, leaves torch and numpy as they are
     repository = "{source}"
-    source = os.environ.get("LUMEN_SOURCE", repository)
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", source], check=True)
+    wanted = "{wanted} @ " + os.environ.get("LUMEN_SOURCE", repository)
+    subprocess.run([sys.executable, "-m", "pip", "install", "-q", wanted], check=True)
     importlib.invalidate_caches()
 
 import lumen
@@ -38,7 +38,8 @@ LABELS = {"chapters": "chapter", "exercises": "exercises", "solutions": "solutio
 
 def setup(name: str) -> str:
     """Source of the set-up cell of notebook `name`."""
-    return SETUP.format(source=repo.pip_source(), name=name)
+    wanted = repo.pip_name(repo.chapter(name).extras)
+    return SETUP.format(source=repo.pip_source(), wanted=wanted, name=name)
 
 
 def badges(kind: str, name: str) -> str:
@@ -53,9 +54,9 @@ def badges(kind: str, name: str) -> str:
     colab = [f"[Colab: {LABELS[k]}]({repo.colab(f'{k}/{name}.ipynb')})" for k in there]
     here = [f"[{LABELS[k]}]({repo.local(k, name, kind)})" for k in there if k != kind]
     m = row.minutes
-    needs = (
-        f"{repo.TIERS[row.tier]} · read {m['read']} min · run {m['run']} min · practise {m['practise']} min"
-    )
+    needs = f"{repo.TIERS[row.tier]} · read {m['read']} min · run {m['run']} min"
+    if not row.appendix:
+        needs += f" · practise {m['practise']} min"
     if here:
         needs += " · here: " + ", ".join(here)
     return BADGES.format(links=" ".join(colab), needs=needs)

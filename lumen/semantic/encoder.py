@@ -16,6 +16,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..extras import extra
+
 
 class Encoder(Protocol):
     """What the cache asks of an encoder. `fingerprint` differs between any two that give different vectors."""
@@ -34,7 +36,8 @@ class MiniLM:
     """The encoder of the course, from `lumen.assets`; `folder` names another sentence-transformers model."""
 
     def __init__(self, folder: str | Path | None = None, device: str | None = None):
-        from sentence_transformers import SentenceTransformer
+        with extra("semantic"):
+            from sentence_transformers import SentenceTransformer
 
         from lumen import assets
         from lumen.runtime import device as default_device

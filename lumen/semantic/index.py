@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from ..extras import extra
 from .encoder import unit
 
 KINDS = ("flat", "ivf", "hnsw", "pq")
@@ -55,7 +56,8 @@ class IndexSpec:
 
 def build(spec: IndexSpec, vectors: np.ndarray) -> Any:
     """A trained FAISS index of the given kind that holds `vectors` (n, width), numbered 0 to n - 1."""
-    import faiss
+    with extra("semantic"):
+        import faiss
 
     index: Any
     count, width = vectors.shape
@@ -163,7 +165,8 @@ def _growing(first: int, last: int) -> Iterator[int]:
 
 def index_bytes(index: Any) -> int:
     """The size of a FAISS index as it would be written to a file. [B]"""
-    import faiss
+    with extra("semantic"):
+        import faiss
 
     return int(faiss.serialize_index(index).nbytes)
 

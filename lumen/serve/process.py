@@ -11,8 +11,11 @@ import socket
 import sys
 from types import FrameType
 
-import uvicorn
-from starlette.applications import Starlette
+from ..extras import extra
+
+with extra("serve"):
+    import uvicorn
+    from starlette.applications import Starlette
 
 
 class Server(uvicorn.Server):
