@@ -61,7 +61,7 @@ def prefill(
 
 def name_of(model: Decoder, phase: str, batch: int, context: int, cache: str) -> Name:
     """The name of a phase of this model. ValueError for what the model or the caches cannot do."""
-    from lumen.cost.formats import dtype_name
+    from lumen.cost import dtype_name
 
     if context > model.config.max_positions:
         raise ValueError(
