@@ -113,7 +113,8 @@ def best_threshold(scored: Sequence[Scored], limit: float, checked: bool = True)
     places = sorted({item.score for item in scored}, reverse=True)
     # Half-way to the next lower score, so that the choice does not hang on the last bit of a float.
     cuts = [(high + low) / 2 for high, low in zip(places, [*places[1:], places[-1] - 1], strict=True)]
-    kept = [found for cut in cuts if (found := rates(scored, cut, checked)).false_hits.value <= limit]
+    traps = sum(not item.pair.same for item in scored)
+    kept = [found for cut in cuts if (found := rates(scored, cut, checked)).wrong <= limit * traps]
     best = max(kept, key=lambda found: (found.right, found.threshold), default=None)
     return best.threshold if best is not None and best.right else None
 

@@ -181,6 +181,7 @@ class Store:
         self._sql.execute("PRAGMA locking_mode = EXCLUSIVE")
         self._sql.execute("PRAGMA synchronous = FULL")
         self._sql.execute("PRAGMA secure_delete = ON")
+        self._sql.execute("PRAGMA journal_size_limit = 0")  # the journal that stays open keeps no old bytes
         self._sql.execute("BEGIN EXCLUSIVE")
         if self._sql.execute("PRAGMA quick_check").fetchone()[0] != "ok":
             raise BadFile(f"{self._name} is damaged. {CURE}")
