@@ -2,7 +2,7 @@
 
     python book/tools/build_book.py [--force]
 
-Sphinx is called through Jupyter Book as `jupyter-book build . --toc book/_toc.yml --all -W -n --keep-going`.
+Sphinx is called through Jupyter Book as `jupyter-book build . --all -W -n --keep-going`.
 The outcome is remembered as a hash of all that the pages are made of, kept beside the HTML and written only
 after the link checker passed.
 """
@@ -26,15 +26,19 @@ STAMP = OUT / "built-from"
 INPUTS = (
     "_config.yml",
     "book/*.md",
-    "book/_toc.yml",
+    "_toc.yml",
     "book/static/**/*",
     "book/tools/check_site.py",
     "book/tools/glossary_links.py",
+    "book/tools/sharing.py",
+    "book/tools/repo.py",
+    "book/evidence/*.json",
     "chapters/*.ipynb",
     "exercises/*.ipynb",
     "solutions/*.ipynb",
     "lumen/explore/**/*.py",
     "lumen/explore/static/*",
+    "lumen/pages/*.py",
 )
 MADE_BY = ("jupyter-book", "sphinx", "myst-nb", "sphinx-book-theme", "pydata-sphinx-theme", "plotly")
 
@@ -62,7 +66,7 @@ def main(force: bool) -> int:
     STAMP.unlink(missing_ok=True)
     start = time.perf_counter()
     jupyter_book = Path(sys.executable).with_name("jupyter-book")
-    command = [jupyter_book, "build", ".", "--toc", "book/_toc.yml", "--path-output", "book"]
+    command = [jupyter_book, "build", ".", "--path-output", "book"]
     failed = subprocess.run([*command, "--all", "-W", "-n", "--keep-going"], cwd=repo.ROOT).returncode
     if failed:
         print("book: Sphinx found the faults listed above; each warning is an error here")

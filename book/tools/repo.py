@@ -96,12 +96,8 @@ def chapters() -> dict[str, Chapter]:
     rows = {}
     for part in yaml.safe_load((ROOT / "book/tools/chapters.yml").read_text("utf8")):
         for row in part["chapters"]:
-            row = dict(
-                row,
-                part=part["part"],
-                modules=tuple(row.get("modules", ())),
-                extras=tuple(row.get("extras", ())),
-            )
+            lists = {key: tuple(row.get(key, ())) for key in ("modules", "extras")}
+            row = row | lists | {"part": part["part"]}
             rows[row["slug"]] = Chapter(**row)
     return rows
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import html
+import importlib
 import importlib.util
 import json
 import re
@@ -16,6 +17,7 @@ from typing import Any
 
 from docutils import nodes  # type: ignore[import-untyped]
 from myst_nb.sphinx_ import HideCodeCellNode
+from sphinx.util.docutils import SphinxDirective
 
 from lumen.explore.widget import inline_module
 
@@ -140,6 +142,18 @@ def _beside(node: Any, step: int) -> Any:
     return node.parent[at] if 0 <= at < len(node.parent) else None
 
 
+class Explorer(SphinxDirective):
+    """`{explorer} lumen.pages.landing:rows_explorer`: the widget that this function returns, on a page that is no
+    notebook."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        module, _, function = self.arguments[0].partition(":")
+        widget = getattr(importlib.import_module(module), function)()
+        return [nodes.raw("", widget.html(), format="html")]
+
+
 # The theme's bar "Show code cell source" above every cell that only draws or writes becomes a mark in the margin.
 def _visit_hidden(self: Any, node: Any) -> None:
     if "above-input" in node["classes"]:
@@ -171,6 +185,7 @@ def _write(app: Any, pagename: str, templatename: str, context: dict[str, Any], 
 def setup(app: Any) -> dict[str, Any]:
     app.connect("config-inited", _add_assets)
     app.add_node(HideCodeCellNode, html=(_visit_hidden, _depart_hidden), override=True)
+    app.add_directive("explorer", Explorer)
     app.connect("source-read", _read)
     app.connect("doctree-read", fold_reveals)
     app.connect("html-page-context", _write)

@@ -28,11 +28,23 @@ def test_map_and_table_of_contents_are_current():
     assert coursemap.main(check=True) == 0
 
 
-def test_the_landing_page_counts_right():
-    """The prose around the generated map names its size in words."""
-    parts = {chapter.part for chapter in repo.chapters().values()}
-    assert (len(repo.chapters()), len(parts)) == (29, 10)
-    assert "Twenty-nine chapters in ten parts" in (repo.ROOT / "book/intro.md").read_text("utf8")
+def test_the_landing_page_counts_what_is_there(course):
+    """A course of one chapter says so, and promises nothing that it cannot keep."""
+    page = coursemap.intro((course / "book/intro.md").read_text("utf8"))
+    assert "One of 29 chapters are ready" not in page and "One of 29 chapters is ready" in page
+    assert "[1 · Prefill and decode](../chapters/01_prefill_decode.ipynb)" in page
+    assert "02_roofline" not in page and 'class="planned"' in page
+    outcomes = page.split("<!-- outcomes")[1].split("<!-- end of outcomes")[0]
+    assert "chapter" not in outcomes.split("-->")[1]  # the small chapter has no objectives
+
+
+def test_the_outcomes_are_the_objectives_of_chapters_that_exist():
+    for row in repo.ready():
+        if row.number in coursemap.OUTCOMES:
+            assert len(coursemap.objectives(row.slug)) >= max(coursemap.OUTCOMES[row.number], 3), row.slug
+    assert coursemap.outcomes().count("\n") + 1 == len(
+        {r.number for r in repo.ready()} & set(coursemap.OUTCOMES)
+    )
 
 
 def test_only_the_set_up_cell_installs(published):

@@ -1,5 +1,5 @@
 // Run inside a page by the browser tests: draws everything, then reports what a reader would trip over.
-// Returns { theme, faults: [...] }; an empty list is a good page.
+// Returns { theme, faults: [...] }; an empty list is a good page. A fault may begin with "[rule] ": see not_yet.py.
 async ({ theme, first }) => {
   const root = document.documentElement, faults = [], pause = (ms) => new Promise((r) => setTimeout(r, ms));
   const until = async (test, what) => {
@@ -10,7 +10,7 @@ async ({ theme, first }) => {
   root.dataset.mode = theme;
   if (window.MathJax && MathJax.startup) await MathJax.startup.promise;
   const boxes = [...document.querySelectorAll(".plotly-json")];
-  if (first) window.dispatchEvent(new Event("beforeprint")); // draws the figures that nobody scrolled to
+  if (first) window.dispatchEvent(new Event("beforeprint")); // opens the folds and draws what nobody scrolled to
   const dull = () => boxes.filter((b) => !b.querySelector(".plotly-graph-div[data-ready] .main-svg"));
   await until(() => !dull().length, () => `${dull().length} of ${boxes.length} figures were not drawn`);
   const widgets = [...document.querySelectorAll(".lumen-widget")];
@@ -39,6 +39,16 @@ async ({ theme, first }) => {
   if (extra > 0) {
     const wide = [...document.querySelectorAll("article *")].filter((e) => e.getBoundingClientRect().right > innerWidth + 1).slice(0, 3);
     faults.push(`page scrolls sideways by ${extra} px: ` + wide.map((e) => `${e.tagName.toLowerCase()}.${e.className}`).join(", "));
+  }
+
+  // nothing is cut: no code, output or formula scrolls sideways on a desk, no table on a phone
+  for (const e of document.querySelectorAll("article :is(pre, .pst-scrollable-table-container, .cell_output, .output, .math)")) {
+    if (!first || !e.checkVisibility() || e.closest("details.quiet, .tag_setup, .wide")) continue;
+    const scrolls = ["auto", "scroll", "hidden"].includes(getComputedStyle(e).overflowX) && e.scrollWidth > e.clientWidth + 1;
+    const table = e.matches(".pst-scrollable-table-container");
+    if (scrolls && (innerWidth > 1000 || table)) {
+      faults.push(`[${table ? "tables_fit" : "nothing_cut"}] ${e.scrollWidth} px in ${e.clientWidth}: "${e.textContent.trim().slice(0, 40)}"`);
+    }
   }
 
   // contrast: text against the first opaque ground behind it
@@ -88,6 +98,26 @@ async ({ theme, first }) => {
       if (size < 12) faults.push(`text of ${size} px: ${name}: "${words}"`);
     }
   };
+  // labs and explorers: in the dark no bar or box shines, and no word is cut by its box or leaves its card
+  const boxed = (scope, name, card) => {
+    for (const e of scope.querySelectorAll("*")) {
+      if (!e.checkVisibility() || e.closest(".sr") || e instanceof HTMLScriptElement) continue;
+      const style = getComputedStyle(e), box = e.getBoundingClientRect();
+      if (theme === "dark" && !(e instanceof SVGElement) && parse(style.backgroundColor)[3] && box.width * box.height > 400
+          && light(ground(e)) > 0.55) faults.push(`[labs] light in the dark: ${name}: <${e.localName}> "${e.textContent.trim().slice(0, 30)}"`);
+      if (!first) continue;
+      const words = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
+      if (words && style.overflowX !== "visible" && e.scrollWidth > e.clientWidth + 1 && !e.matches("input, select, pre")) {
+        faults.push(`[labs] cut: ${name}: "${e.textContent.trim().slice(0, 40)}"`);
+      }
+      if (words && box.width && (box.right > card.right + 1 || box.left < card.left - 1)) {
+        faults.push(`[labs] outside its card: ${name}: "${e.textContent.trim().slice(0, 40)}"`);
+      }
+    }
+  };
+  for (const w of widgets) if (w.shadowRoot) boxed(w.shadowRoot, w.dataset.widget, w.getBoundingClientRect());
+  for (const lab of document.querySelectorAll(".lumen-lab")) boxed(lab, "lab", lab.getBoundingClientRect());
+
   for (const w of widgets) if (w.shadowRoot) check(w.shadowRoot, w.dataset.widget);
   for (const c of document.querySelectorAll(".callout, .lumen-lab")) check(c, c.className);
 
@@ -111,6 +141,20 @@ async ({ theme, first }) => {
       const grounds = t.closest(".heatmaplayer") ? cells(box) : [ground(box)];
       if (grounds.some((back) => contrast(parse(style.fill), back) < 4.5)) faults.push(`contrast: ${title}: "${t.textContent}"`);
       if (r.width && (r.left < area.left - 2 || r.right > area.right + 2 || r.top < area.top - 2)) faults.push(`cut off: ${title}: "${t.textContent}"`);
+    }
+  }
+  // figures: no label lies over another one
+  for (const box of first ? boxes : []) {
+    const title = box.getAttribute("aria-label").slice(0, 50);
+    const labels = [...box.querySelectorAll(".annotation-text, .textpoint text, .xtick text, .ytick text, .legendtext")]
+      .filter((t) => t.textContent.trim() && t.checkVisibility() && Number(getComputedStyle(t).opacity) > 0)
+      .map((t) => [t, t.getBoundingClientRect()]).filter(([, r]) => r.width && r.height < 2.2 * r.width + 40);
+    for (let i = 0; i < labels.length; i++) for (let j = 0; j < i; j++) {
+      const [[a, r], [b, s]] = [labels[i], labels[j]];
+      const wide = Math.min(r.right, s.right) - Math.max(r.left, s.left), high = Math.min(r.bottom, s.bottom) - Math.max(r.top, s.top);
+      if (wide > 3 && high > 3 && wide * high > 0.2 * Math.min(r.width * r.height, s.width * s.height)) {
+        faults.push(`[figures] "${a.textContent}" lies over "${b.textContent}": ${title}`);
+      }
     }
   }
   return { theme, faults: [...new Set(faults)] };

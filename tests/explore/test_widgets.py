@@ -6,8 +6,6 @@ import re
 
 import pytest
 
-from lumen.semantic.evaluate import Scored
-from lumen.semantic.pairs import Pair
 from lumen.explore import (
     CacheSize,
     Knee,
@@ -17,10 +15,13 @@ from lumen.explore import (
     Quiz,
     RadixTree,
     Roofline,
+    Rows,
     Threshold,
 )
 from lumen.explore.knee import play_queue
 from lumen.explore.widget import inline_module
+from lumen.semantic.evaluate import Scored
+from lumen.semantic.pairs import Pair
 
 CHOICE = {
     "kind": "choice",
@@ -58,6 +59,7 @@ MAKERS = [
     Roofline, KVStepper, CacheSize, PagedStepper, RadixTree, lambda: Threshold(PAIRS), QueueLoad,
     lambda: Knee(LOADED),
     lambda: Quiz([CHOICE, NUMERIC], id="t"),
+    lambda: Rows({1: (34.0, 1.0), 16: (45.0, 1.3)}, start=16, where="here"),
 ]  # fmt: skip
 
 
@@ -83,6 +85,7 @@ def test_html_is_reproducible_and_asks_nobody(make):
         "threshold.js",
         "queue_load.js",
         "knee.js",
+        "rows.js",
     ],
 )
 def test_inlined_module_has_one_default(name):
@@ -165,7 +168,10 @@ def test_choices_are_shuffled_the_same_way_for_everybody():
 
 
 def test_threshold_takes_only_what_its_slider_can_show():
-    assert Threshold(PAIRS).state["pairs"] == [["paraphrase", 0.871, False], ["opposite", 0.9, True]]
+    assert Threshold(PAIRS).state["pairs"] == [
+        ["paraphrase", 0.871, False, "a", "b", ""],
+        ["opposite", 0.9, True, "c", "d", "negation"],
+    ]
     with pytest.raises(ValueError, match="one scored pair at least"):
         Threshold([])
     for value in (-0.1, 1.01):
@@ -183,3 +189,11 @@ def test_knee_takes_only_what_its_controls_can_show():
     for engines in ([], [{"name": "none", "runs": []}], LOADED * 3):
         with pytest.raises(ValueError, match="one to four engines"):
             Knee(engines)
+
+
+def test_rows_wants_the_pass_of_one_token():
+    state = Rows({1: (34.0, 1.0), 16: (45.0, 1.32)}, start=16, where="here").state
+    assert state["passes"] == [[1, 34.0, 1.0], [16, 45.0, 1.32]]
+    for wrong in ({16: (45.0, 1.3)}, {1: (34.0, 1.0)}, {1: (0.0, 1.0), 16: (45.0, 1.3)}):
+        with pytest.raises(ValueError, match="times above zero"):
+            Rows(wrong, start=16, where="here")

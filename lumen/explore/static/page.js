@@ -28,14 +28,31 @@
     bar.prepend(button);
   }
 
-  // Answers, hints and reveals are printed; the code that only draws is not, unless the reader has opened it.
+  // Answers, hints and reveals are printed; the code that only draws is not, unless the reader has opened it. Paper is
+  // light. Both happen before plotly-render.js draws what is missing.
   function printing() {
-    let opened = [];
+    const root = document.documentElement;
+    let opened = [], theme = "";
     window.addEventListener("beforeprint", () => {
       opened = Array.from(document.querySelectorAll(".bd-article details:not(.quiet, [open])"));
       opened.forEach((fold) => { fold.open = true; });
+      theme = root.dataset.theme;
+      root.dataset.theme = "light";
+    }, true);
+    window.addEventListener("afterprint", () => {
+      opened.forEach((fold) => { fold.open = false; });
+      root.dataset.theme = theme;
     });
-    window.addEventListener("afterprint", () => { opened.forEach((fold) => { fold.open = false; }); });
+  }
+
+  // What the theme leaves without a name for those who listen to a page.
+  function names() {
+    const side = document.querySelector(".bd-sidebar-primary");
+    if (side) { side.setAttribute("role", "region"); side.setAttribute("aria-label", "The course"); }
+    for (const summary of document.querySelectorAll(".bd-sidebar-primary li > details > summary")) {
+      const link = summary.closest("li").querySelector("a");
+      summary.setAttribute("aria-label", `Exercises and solutions of ${link ? link.textContent.trim() : "this page"}`);
+    }
   }
 
   // Every cell of a table that may be stacked carries the name of its column; the style sheet makes cards of the rows.
@@ -48,7 +65,7 @@
     }
   }
 
-  function start() { codeSwitch(); printing(); labelCells(); }
+  function start() { codeSwitch(); printing(); labelCells(); names(); }
   if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start);
   else start();
 })();

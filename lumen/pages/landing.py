@@ -1,0 +1,55 @@
+"""The landing page: one measurement that a reader can play with, and the sentence that says what it shows."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+from lumen import bench
+from lumen.bench import Estimate
+from lumen.explore.rows import Rows
+
+EVIDENCE = "ch01_prefill_decode"
+SHOWN = 16  # tokens in one pass, against one
+
+
+def _passes() -> tuple[dict[str, Any], dict[int, list[float]]]:
+    """The evidence of chapter 1, and seconds of a pass by the number of tokens in it."""
+    found = bench.load_evidence(EVIDENCE)
+    return found, {int(rows): timing["samples"] for rows, timing in found["data"]["passes"].items()}
+
+
+def rows_explorer() -> Rows:
+    """The explorer of the landing page, from the published measurement."""
+    found, passes = _passes()
+    one = {
+        rows: (1e3 * statistics.median(samples), Estimate.ratio(samples, passes[1]).value)
+        for rows, samples in passes.items()
+    }
+    return Rows(one, start=SHOWN, where=_where(found))
+
+
+def _where(found: dict[str, Any]) -> str:
+    return f"{found['threads']} cores of an {found['cpu']}" if found["device"] == "cpu" else found["gpu"]
+
+
+@bench.sentence(example={"rows": 16}, at="rows")
+def sharing(est: Estimate, rows: int) -> str:
+    """What `rows` tokens in one pass cost, as a multiple of one token's pass."""
+    return bench.says(
+        est,
+        at=rows,
+        less=f"{rows} tokens in one pass are {rows} times the arithmetic, and take **{{x}} times** as long "
+        "({low} to {high}, n = {n}).",
+        same=f"{rows} tokens in one pass are {rows} times the arithmetic, and take {{x}} times as long "
+        "({low} to {high}, n = {n}): no more and no less.",
+        more=f"{rows} tokens in one pass are {rows} times the arithmetic, and take {{x}} times as long "
+        "({low} to {high}, n = {n}): more than their share.",
+    )
+
+
+def finding() -> str:
+    """The sentence under the explorer, from the published measurement."""
+    found, passes = _passes()
+    ratio = Estimate.ratio(passes[SHOWN], passes[1])
+    return f"Measured on {_where(found)}, {found['date']}: {sharing(ratio, SHOWN)}"
