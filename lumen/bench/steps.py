@@ -37,8 +37,8 @@ def decode_step(
     rewound, off the clock, so that the context stays. The step ends with the greedy choice of the next token.
     """
     name = name_of(model, "decode", batch, context, cache)
-    floor, why = _floor(model, name)
-    return quantity(name, lambda: Decode(model, name, clock).timing(), bound_s=floor, bound=why)
+    seconds, why = floor(model, name)
+    return quantity(name, lambda: Decode(model, name, clock).timing(), bound_s=seconds, bound=why)
 
 
 def prefill(
@@ -55,8 +55,8 @@ def prefill(
     the clock, so its memory is warm as in a server that reuses it.
     """
     name = name_of(model, "prefill", batch, prompt, cache)
-    floor, why = _floor(model, name)
-    return quantity(name, lambda: Prefill(model, name, clock).timing(), bound_s=floor, bound=why)
+    seconds, why = floor(model, name)
+    return quantity(name, lambda: Prefill(model, name, clock).timing(), bound_s=seconds, bound=why)
 
 
 def name_of(model: Decoder, phase: str, batch: int, context: int, cache: str) -> Name:
@@ -185,7 +185,7 @@ def _fill(model: Decoder, cache: Cache, batch: int, count: int) -> Any:
     return tokens[:, count:]
 
 
-def _floor(model: Decoder, name: Name) -> tuple[float | None, str]:
+def floor(model: Decoder, name: Name) -> tuple[float | None, str]:
     """The time that nothing beats on this chip: bytes at its bandwidth, or FLOPs at its peak, and which of them. [s]
 
     A reader whose chip was not measured yet gets none: that would take longer than the step.

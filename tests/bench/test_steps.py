@@ -129,14 +129,14 @@ def test_the_bound_is_the_slower_of_bytes_and_arithmetic(tiny, monkeypatch):
     chip = Chip("c", {"fp32": 1e12}, 1e9, 1e9)
     monkeypatch.setattr(steps, "_chip", lambda: chip)
     monkeypatch.setattr(steps, "IN_CACHE", 0)
-    seconds, why = steps._floor(tiny, Name("tiny", "decode", 1, 32))
+    seconds, why = steps.floor(tiny, Name("tiny", "decode", 1, 32))
     from lumen import cost
 
     moved = cost.step_bytes(TINY, 1, 32, "fp32")
     assert seconds == (moved.weights + moved.cache_read) / 1e9 and "GB/s" in why
-    seconds, why = steps._floor(tiny, Name("tiny", "prefill", 8, 64))
+    seconds, why = steps.floor(tiny, Name("tiny", "prefill", 8, 64))
     assert "GFLOP" in why or seconds == cost.weight_bytes(TINY, "fp32") / 1e9
     monkeypatch.setattr(steps, "IN_CACHE", 1e9)  # it fits a processor's caches: only arithmetic bounds it
-    assert "GFLOP" in steps._floor(tiny, Name("tiny", "decode", 1, 32))[1]
+    assert "GFLOP" in steps.floor(tiny, Name("tiny", "decode", 1, 32))[1]
     monkeypatch.setattr(steps, "_chip", lambda: None)
-    assert steps._floor(tiny, Name("tiny", "decode", 1, 32)) == (None, "")
+    assert steps.floor(tiny, Name("tiny", "decode", 1, 32)) == (None, "")

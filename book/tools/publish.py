@@ -1,0 +1,139 @@
+"""Publication in one command, on a quiet machine: calibrate, measure, execute all, write the README's figures.
+
+    python book/tools/publish.py               about as long as all notebooks take, and five minutes
+    python book/tools/publish.py --evidence    run benchmarks/*.py as well, before the notebooks that quote them (long)
+    python book/tools/publish.py --no-run      measure and write the README; execute nothing
+
+Everything runs with LUMEN_PUBLISH=1: a measurement that contradicts its own bound, scatters, or was disturbed refuses
+itself. A refused quantity is measured once more; when it refuses again nothing is published, and the report says why.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import repo
+from tqdm import tqdm
+
+from lumen.bench import Refused, Timing
+from lumen.bench.names import Name
+from lumen.bench.steps import Decode, Prefill, floor, name_of
+from lumen.bench.store import current, keep
+from lumen.bench.trust import Watch, wait_until_quiet
+
+if TYPE_CHECKING:
+    from lumen.models.layers import Decoder
+
+ROUNDS, STEPS, PREFILLS = 4, 8, 3  # samples of a quantity: rounds × steps; four rounds a minute apart or so
+CANONICAL = [
+    *(("decode", batch, context, "static") for batch in (1, 2, 4, 8) for context in (64, 256, 512, 1024)),
+    *(("decode", 1, context, "paged") for context in (256, 1024)),
+    *(("prefill", 1, prompt, "static") for prompt in (32, 128, 256, 512, 1024)),
+]
+Taken = dict[Name, tuple[Timing, Watch]]
+
+
+def sample(model: Decoder, names: Iterable[Name], rounds: int = ROUNDS) -> Taken:
+    """Samples of all quantities, taken in turns: round after round, so that a slow minute falls on all alike."""
+    jobs = {name: (Decode if name.phase == "decode" else Prefill)(model, name) for name in names}
+    samples: dict[Name, list[float]] = {name: [] for name in jobs}
+    watches = {name: Watch() for name in jobs}
+    with tqdm(total=rounds * len(jobs), desc="measuring", unit="quantity") as bar:
+        for number in range(rounds):
+            for name in list(jobs) if number % 2 == 0 else reversed(list(jobs)):
+                with watches[name]:
+                    samples[name] += jobs[name].samples(STEPS if name.phase == "decode" else PREFILLS)
+                bar.update()
+    return {name: (Timing(tuple(taken)), watches[name]) for name, taken in samples.items()}
+
+
+def judge(model: Decoder, taken: Taken) -> dict[Name, str]:
+    """Put what can be believed into the store; return what refused, with its sentence."""
+    refused = {}
+    for name, (timing, watch) in taken.items():
+        bound_s, bound = floor(model, name)
+        try:
+            keep(name, timing, bound_s=bound_s, bound=bound, watch=watch, fresh=True)
+        except Refused as error:
+            refused[name] = str(error)
+    return refused
+
+
+def measure(model: Decoder, patience: float) -> list[str]:
+    """Measure the canonical list into a new store. Returns what refused twice; then the old file stands as it was."""
+    names = [name_of(model, *job) for job in CANONICAL]
+    path = current().path
+    before = path.read_bytes() if path.exists() else None
+    path.unlink(missing_ok=True)
+    try:
+        refused = judge(model, sample(model, names))
+        if refused:
+            tqdm.write("\n".join(["measured once more, because refused:", *refused.values()]))
+            wait_until_quiet(patience)
+            refused = judge(model, sample(model, refused))
+    except BaseException:
+        _restore(path, before)
+        raise
+    if refused:
+        _restore(path, before)
+    return list(refused.values())
+
+
+def _restore(path: Path, content: bytes | None) -> None:
+    if content is None:
+        path.unlink(missing_ok=True)
+    else:
+        path.write_bytes(content)
+
+
+def tool(*command: str) -> bool:
+    """Run a script of the checkout; True when it succeeded."""
+    print(f"== {' '.join(command)}", flush=True)
+    return subprocess.run([sys.executable, *command], cwd=repo.ROOT).returncode == 0
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--evidence", action="store_true", help="run benchmarks/*.py as well")
+    parser.add_argument("--no-run", action="store_true", help="execute no notebook")
+    parser.add_argument("--patience", type=float, default=120.0, help="seconds to wait for a quiet machine")
+    options = parser.parse_args(argv)
+    os.environ |= {"LUMEN_PUBLISH": "1", "LUMEN_BOOK": "1"}
+    try:
+        print(f"== waiting for a quiet machine, {options.patience:.0f} s at most", flush=True)
+        wait_until_quiet(options.patience)
+        import lumen
+        from lumen import hardware
+
+        chip = hardware.measure(refresh=True)
+        print(f"== {chip.name}: {chip.bandwidth / 1e9:.1f} GB/s; {chip.note}", flush=True)
+        refused = measure(lumen.load("smollm2-135m").model, options.patience)
+    except Refused as error:
+        refused = [str(error)]
+    if refused:
+        print(*["== nothing was published:", *refused], sep="\n")
+        return 1
+    steps = []
+    if options.evidence:
+        steps += [(f"benchmarks/{p.name}",) for p in sorted((repo.ROOT / "benchmarks").glob("*.py"))]
+    if not options.no_run:
+        steps += [("book/tools/notebooks.py", "--force"), ("book/tools/make_exercises.py",)]
+        steps += [("book/tools/coursemap.py",)]
+    steps += [("book/tools/readme.py",)]
+    proofs = [f"tests/book/test_{name}.py" for name in ("measurements", "readme")]
+    steps += [("-m", "pytest", "-q", *proofs)]
+    failed = [" ".join(step) for step in steps if not tool(*step)]
+    print(*["== failed or refused, see above:", *failed] if failed else ["== published"], sep="\n")
+    return int(bool(failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
