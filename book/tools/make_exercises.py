@@ -4,7 +4,7 @@
     python book/tools/make_exercises.py --check    change nothing, exit 1 when one is stale (CI)
 
 What happens to a cell of the solution:
-- tagged `solution-only`: dropped;
+- tagged `solution-only`: dropped (this and the next but one are what nbgrader_config.py does for teachers, too);
 - `### BEGIN SOLUTION` … `### END SOLUTION`: becomes a stub that raises NotImplementedError. It must stand in
   a function: at the left margin the stub would stop Run All, so that is refused;
 - tagged `remove-cell` (the text of a task, hidden on the solution page): kept, without the tag;
@@ -14,41 +14,34 @@ What happens to a cell of the solution:
 from __future__ import annotations
 
 import re
+import runpy
 import sys
 from pathlib import Path
 
 import nbformat
 import repo
 import sync
-import templates
 from nbgrader.preprocessors import CheckCellMetadata, ClearHiddenTests, ClearOutput, ClearSolutions, LockCells
 from notebooks import dumps, save
 from traitlets.config import Config
 
+TEACHERS = runpy.run_path(str(Path(__file__).resolve().parents[2] / "nbgrader_config.py"))
 CONFIG = Config()
-CONFIG.ClearSolutions.code_stub = {"python": "# YOUR CODE HERE\nraise NotImplementedError()"}
-STEPS = (CheckCellMetadata, LockCells, ClearSolutions, ClearHiddenTests, ClearOutput)
+CONFIG.ClearSolutions.code_stub = {"python": TEACHERS["STUB"]}
+STEPS = (TEACHERS["AsExercise"], CheckCellMetadata, LockCells, ClearSolutions, ClearHiddenTests, ClearOutput)
 
 
 def convert(source: Path) -> str:
     """The text of the exercise notebook made from one solution notebook."""
     notebook, resources = nbformat.read(source, as_version=4), {}
-    notebook.cells = [c for c in notebook.cells if "solution-only" not in c.metadata.get("tags", [])]
     for step in STEPS:
         notebook, resources = step(config=CONFIG).preprocess(notebook, resources)
     for cell in notebook.cells:
-        tags = cell.metadata.get("tags", [])
-        if "badges" in tags:
-            cell.source = templates.badges("exercises", source.stem)
-        if "remove-cell" in tags:
-            tags.remove("remove-cell")
         if cell.cell_type == "code" and re.search(r"^raise NotImplementedError", cell.source, flags=re.M):
             raise sync.NotebookError(
                 f"solutions/{source.name}: a solution stands at the left margin in the cell that begins with "
                 f"'{cell.source.splitlines()[0]}'; put it into a function, or its stub stops Run All"
             )
-    title = notebook.cells[0]
-    title.source = re.sub(r"\bSolutions?\b", "Exercises", title.source, count=1)
     notebook.metadata = nbformat.NotebookNode(sync.METADATA)
     notebook.metadata.pop("jupytext", None)  # generated: no text beside it
     return dumps(notebook)

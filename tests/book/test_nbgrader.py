@@ -1,4 +1,5 @@
-"""An instructor can use the sets as they stand: full marks for the solution, none for the untouched release.
+"""An instructor can use the sets as they stand: the release is the published exercise, full marks for the solution,
+none for the untouched release. `nbgrader_config.py` is the one that we ship.
 
 `LUMEN_STRICT=1` is what the set-up page tells teachers: a verdict that is not RIGHT raises and loses its
 points.
@@ -12,6 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import make_exercises
 import nbformat
 import notebooks
 import pytest
@@ -20,12 +22,7 @@ import sync
 from nbgrader.api import Gradebook
 
 NAME = "01_prefill_decode"
-CONFIG = """\
-c = get_config()
-c.CourseDirectory.course_id = "lumen"
-c.ClearSolutions.code_stub = {"python": "# YOUR CODE HERE\\nraise NotImplementedError()"}
-c.ExecutePreprocessor.timeout = 300
-"""
+CONFIG = Path(make_exercises.__file__).parents[2] / "nbgrader_config.py"  # not repo.ROOT, which fixtures move
 
 
 def nbgrader(folder: Path, *arguments: str) -> None:
@@ -37,14 +34,33 @@ def nbgrader(folder: Path, *arguments: str) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
 
 
+def cells(notebook: nbformat.NotebookNode) -> list[tuple]:
+    """What a student sees and what is graded; checksums and ids left out."""
+    kept = ("grade_id", "grade", "solution", "locked", "points", "task")
+    return [
+        (
+            cell.cell_type,
+            cell.source,
+            cell.metadata.get("tags", []),
+            {key: cell.metadata.get("nbgrader", {}).get(key) for key in kept},
+            cell.get("outputs", []),
+            cell.get("execution_count"),
+        )
+        for cell in notebook.cells
+    ]
+
+
 def scores(source: Path, tmp_path: Path) -> tuple[dict[str, float], float, set[str]]:
     """Score by student ("solved" hands in the solution, "untouched" the release), most points, grade ids."""
     name = source.stem
-    (tmp_path / "nbgrader_config.py").write_text(CONFIG)
+    shutil.copy(CONFIG, tmp_path)
     (tmp_path / "source" / name).mkdir(parents=True)
     shutil.copy(source, tmp_path / "source" / name)
     nbgrader(tmp_path, "generate_assignment", name)
     released = tmp_path / "release" / name / source.name
+    assert cells(nbformat.read(released, as_version=4)) == cells(
+        nbformat.reads(make_exercises.convert(source), as_version=4)
+    )
     for student, answer in (("solved", source), ("untouched", released)):
         folder = tmp_path / "submitted" / student / name
         folder.mkdir(parents=True)
