@@ -116,7 +116,7 @@ def run(python: Path, notebook: nbformat.NotebookNode, folder: Path, monkeypatch
     )
     monkeypatch.setenv("JUPYTER_PATH", str(folder))
     resources = {"metadata": {"path": str(folder)}}
-    NotebookClient(notebook, kernel_name="colab", timeout=600, resources=resources).execute()
+    NotebookClient(notebook, kernel_name="colab", timeout=1800, resources=resources).execute()
     return "".join(o.get("text", "") for c in notebook.cells for o in c.get("outputs", ()))
 
 
@@ -124,7 +124,7 @@ def test_the_set_up_cell_brings_lumen_and_touches_neither_torch_nor_numpy(
     colab, wheel, tmp_path, monkeypatch
 ):
     python, site = colab
-    monkeypatch.setenv("LUMEN_SOURCE", str(wheel))
+    monkeypatch.setenv("LUMEN_SOURCE", wheel.as_uri())
     monkeypatch.delenv("PYTHONPATH", raising=False)
     absent = subprocess.run([python, "-c", "import lumen"], cwd=tmp_path, capture_output=True)
     assert absent.returncode, "the imitated machine already has lumen"
@@ -136,6 +136,8 @@ def test_the_set_up_cell_brings_lumen_and_touches_neither_torch_nor_numpy(
     assert distribution("torch").version in said
     assert str(site / "lumen") in said
     assert fingerprint(site) == before
+    heavy = [name for name in ("faiss", "sklearn", "scipy", "transformers") if (site / name).exists()]
+    assert not heavy, f"this chapter has no use for {heavy}"
 
     # A real notebook from top to bottom, away from the tree: the wheel brings all that it imports and reads.
     for notebook in sorted((repo.ROOT / "solutions").glob("*.ipynb"))[:1]:

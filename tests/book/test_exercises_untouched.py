@@ -29,7 +29,7 @@ def test_run_all_reaches_the_end_and_every_check_says_not_started(exercise, monk
     notebook = nbformat.read(exercise, as_version=4)
     resources = {"metadata": {"path": str(exercise.parent)}}
     NotebookClient(
-        notebook, timeout=300, record_timing=False, resources=resources
+        notebook, timeout=1800, record_timing=False, resources=resources
     ).execute()  # raises on any error
     checks = graded(notebook)
     assert checks
