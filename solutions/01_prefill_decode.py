@@ -58,8 +58,6 @@ grader = grading.for_chapter("01")
 #
 # **Build** · difficulty 3 of 5 · importance 5 of 5 · 20 minutes · 4 points
 #
-# *It will have shown:* n tokens take n passes, the first of them the prefill, and id 0 is a token like any other.
-#
 # The chapter's loop never ends before token $n$. A chat model ends its answer itself, with one of several stop ids, and
 # SmolLM2 has two of them: 2 and **0**.
 #
@@ -118,8 +116,6 @@ grader.check("loop", generate)
 #
 # **Predict** · difficulty 1 of 5 · importance 5 of 5 · 5 minutes · 1 point
 #
-# *It will have shown:* Bytes over bandwidth bounds every decoder's speed, before anything is installed.
-#
 # A model of 13 billion parameters, stored in 4.5 bits a weight (four bits, and a scale that some weights share), on an L4,
 # whose memory delivers 300 GB/s. One user, a short context. What is the least time per token, in **milliseconds**?
 #
@@ -165,8 +161,6 @@ markdown(
 #
 # **Predict** · difficulty 2 of 5 · importance 4 of 5 · 8 minutes · 2 points
 #
-# *It will have shown:* One number of the chip turns tokens of prompt into tokens of answer, for 7B and for 700B.
-#
 # A model of 7 billion parameters in 16 bits, on an A100 that reads 2.0 TB/s and does 312 TFLOP/s in 16 bits. A prompt of
 # 2,048 tokens is bound by arithmetic (leave attention out), a token of the answer by bandwidth. How many **tokens of
 # answer** take as long as the prompt?
@@ -211,8 +205,6 @@ markdown(
 # ## 4 · Four sentences from print
 #
 # **Literature** · difficulty 3 of 5 · importance 3 of 5 · 12 minutes · 2 points
-#
-# *It will have shown:* Two of four circulating sentences do not survive a recount; the ratio in one of them does.
 #
 # All four circulate in published introductions. Recount them; two are wrong.
 #
@@ -261,8 +253,6 @@ grader.check("in-print", in_print)
 # ## 5 · A loop with three faults
 #
 # **Debug** · difficulty 3 of 5 · importance 4 of 5 · 15 minutes · 3 points
-#
-# *It will have shown:* Three faults that were printed or shipped, and that no test of ordinary lengths and ids meets.
 #
 # Each of these faults has been printed in a tutorial or shipped in a program. `step(tokens)` stands for a forward pass:
 # it returns the next token.
@@ -330,8 +320,6 @@ grader.check("three-faults", mended)
 # ## 6 · Twice the FLOP/s or twice the bandwidth?
 #
 # **Decide** · difficulty 3 of 5 · importance 5 of 5 · 15 minutes · 3 points
-#
-# *It will have shown:* Which of a chip's two rates a chatbot's bill follows, and why the other one hardly matters.
 #
 # A chatbot serves Llama-3-8B in bf16: prompts of 500 tokens, answers of 300. You rent a chip like an H100 (989 TFLOP/s,
 # 3.35 TB/s, 80 GB), and for the same price one of its two rates is doubled: `"flops"` or `"bandwidth"`. You also choose

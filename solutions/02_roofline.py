@@ -52,8 +52,6 @@ grader = lumen.grading.for_chapter("02")
 #
 # **Predict** · difficulty 2 of 5 · importance 5 of 5 · 6 minutes · 1 point
 #
-# *It will have shown:* Fewer bits a weight bring the ridge nearer in users, although the chip is the same.
-#
 # An **A100 with 40 GB** does 312 TFLOP/s in bf16 and reads 1,555 GB/s. A model's weights are stored in **8 bits** and are
 # unpacked to bf16 in registers, where the arithmetic happens. Contexts are short: leave the cache out.
 #
@@ -98,8 +96,6 @@ grader.check("users-to-ridge", users_to_ridge)
 # ## 2 · The FLOPs of a token, to the last one
 #
 # **Build** · difficulty 3 of 5 · importance 5 of 5 · 15 minutes · 3 points
-#
-# *It will have shown:* Every FLOP of a decoder's matrices follows from seven numbers of its card, and torch counts the same.
 #
 # Write `count_flops(config, context)`: the FLOPs of one token that goes through the whole model and sees `context` keys, its
 # own among them. Count every matrix product: projections, attention, MLP, head. Leave out norms, rotations, softmax.
@@ -168,8 +164,6 @@ print("torch agrees:", counter.get_total_flops() == count_flops(small, 11))
 #
 # **Literature** · difficulty 3 of 5 · importance 3 of 5 · 10 minutes · 2 points
 #
-# *It will have shown:* A rule of thumb carries the architecture it was made for.
-#
 # From an introduction to transformer arithmetic, in our words:
 #
 # - **a** With multi-head attention and an MLP of two matrices and width $4d$, a token costs $24d^2$ FLOPs per layer, and $4d$
@@ -217,8 +211,6 @@ grader.check("crossover", crossover)
 # ## 4 · A dashboard with an impossible MBU
 #
 # **Debug** · difficulty 2 of 5 · importance 4 of 5 · 10 minutes · 2 points
-#
-# *It will have shown:* Both percentages are sentences about the model's work, so each factor must be the model's, not the program's.
 #
 # A colleague's dashboard shows 32 users on one H100, 9.5 ms per step. Its figures were made by this function. Run it.
 
@@ -289,8 +281,6 @@ grader.check("utilisation", utilisation)
 #
 # **Debug** · difficulty 3 of 5 · importance 4 of 5 · 12 minutes · 2 points
 #
-# *It will have shown:* A bandwidth is the memory's only when what was read could not have been anywhere else.
-#
 # To leave chance out, the machine of this exercise is simulated. `machine.read(start, size)` reads `size` bytes of its 1 GiB
 # from address `start` on, `machine.clock()` tells its time in seconds, `machine.cache_bytes` is the size of its cache. Each
 # call of `read` costs 2 µs on top. What was read last stays in the cache.
@@ -357,8 +347,6 @@ grader.check("memory-bandwidth", memory_bandwidth)
 # ## 6 · Llama-3-70B under 40 ms
 #
 # **Decide** · difficulty 4 of 5 · importance 5 of 5 · 15 minutes · 3 points
-#
-# *It will have shown:* Capacity decides how many users share a step, and how many share it decides the price.
 #
 # "A 70B model in BF16 runs at 24 tokens per second on an H100" is a division: 3.35 TB/s by 140 GB. The card holds 80.
 #

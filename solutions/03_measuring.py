@@ -58,8 +58,6 @@ grader = grading.for_chapter("03")
 #
 # **Build** · difficulty 3 of 5 · importance 5 of 5 · 20 minutes · 4 points
 #
-# *It will have shown:* Five decisions turn one list of times into different reports, all under the same names.
-#
 # A run has left one dict per request, with times in seconds:
 #
 # | key | value |
@@ -138,8 +136,6 @@ grader.check("report", report)
 #
 # **Predict** · difficulty 2 of 5 · importance 4 of 5 · 6 minutes · 1 point
 #
-# *It will have shown:* A stall too rare for p99 to see is not rare for the users of a long answer.
-#
 # On a server one gap between tokens in 400 is a stall, independently of the others. p99 of ITL looks perfect. What share of
 # the answers of 301 tokens contains at least one stall, in **percent**?
 #
@@ -179,8 +175,6 @@ grader.check("who-notices", who_notices)
 # ## 3 · p99 out of buckets
 #
 # **Build** · difficulty 3 of 5 · importance 4 of 5 · 20 minutes · 3 points
-#
-# *It will have shown:* Prometheus keeps no latencies, only counts; its p99 is exact to a bucket, and counts of replicas add up.
 #
 # A server's `/metrics` has lines like `…_bucket{le="0.25"} 900`: so many requests took **at most** 0.25 s. Prometheus answers
 # `histogram_quantile(0.99, sum by (le) (…))` from these alone. Do the same:
@@ -251,8 +245,6 @@ markdown(
 # ## 4 · A stream that is not one token per event
 #
 # **Debug** · difficulty 4 of 5 · importance 5 of 5 · 25 minutes · 4 points
-#
-# *It will have shown:* Four faults that real clients shipped: TTFT of a role, TPOT per event, a split event, a division by 0.
 #
 # A benchmark client reads a chat stream from the socket: pairs of (time, bytes), the request sent at time 0. Here is one that
 # works on the server of the person who wrote it:
@@ -344,8 +336,6 @@ grader.check("read-stream", read_stream)
 #
 # **Literature** · difficulty 2 of 5 · importance 4 of 5 · 10 minutes · 2 points
 #
-# *It will have shown:* Common sentences on latency go wrong in one way: they leave out those who wait longest.
-#
 # All five circulate in introductions and on dashboards, in our words:
 #
 # - **a** With a TTFT of 0.5 s and a TPOT of 50 ms, an answer of 100 tokens takes 5.45 s.
@@ -393,8 +383,6 @@ grader.check("in-print", in_print)
 # ## 6 · Replicas and places for a promise
 #
 # **Decide** · difficulty 3 of 5 · importance 5 of 5 · 15 minutes · 3 points
-#
-# *It will have shown:* A larger batch makes tokens slower and the queue shorter; the promise bounds both, the price picks.
 #
 # Llama-3-8B in bf16 on H100 SXM. **40 requests per second** arrive, with 1,000 tokens of prompt and 250 of answer; they are
 # spread evenly over the replicas. Choose `replicas` (1 to 8) and `batch`, the places on each (1 to 256), so that

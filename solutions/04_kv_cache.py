@@ -55,8 +55,6 @@ grader = lumen.grading.for_chapter("04")
 #
 # **Predict** · difficulty 1 of 5 · importance 5 of 5 · 8 minutes · 2 points
 #
-# *It will have shown:* A model card is enough to know what a token of context costs; the query heads do not matter.
-#
 # Without running anything: how many **bytes** does one token of context cost in
 # [Qwen2.5-7B](https://huggingface.co/Qwen/Qwen2.5-7B/blob/main/config.json) and in Llama-2-13B, each with a cache in 16
 # bits? And how many **GB** (10⁹ bytes) do the caches of 40 users with 16,384 tokens each take for Llama-3-70B, if they are
@@ -109,8 +107,6 @@ grader.check("token-prices", token_prices)
 # ## 2 · A cache with reserved slots
 #
 # **Build** · difficulty 4 of 5 · importance 5 of 5 · 30 minutes · 5 points
-#
-# *It will have shown:* When position p lives in slot p, writing is one assignment, and forgetting is one number per row.
 #
 # The chapter's `MyCache` copies everything to add one token. Write one that does not: memory for `size` tokens per row is
 # reserved at the start, and **position p lives in slot p**. Three methods are missing.
@@ -199,8 +195,6 @@ grader.check("slot-cache", SlotCache)
 #
 # **Debug** · difficulty 3 of 5 · importance 5 of 5 · 15 minutes · 3 points
 #
-# *It will have shown:* Two faults that the usual tests cannot see, and the shapes that bring them out.
-#
 # This function passes a test with a whole prompt and one with single tokens. A model that uses it writes fluent text.
 # Then somebody switched on chunked prefill, and somebody else loaded a model with grouped heads. There are **two** faults
 # in it (the first is PyTorch issue 108108, the second was found in ONNX, issue 7274). Find them and mend them.
@@ -257,8 +251,6 @@ grader.check("two-new-tokens", attend_mended)
 # ## 4 · The cache that counts slots
 #
 # **Debug** · difficulty 3 of 5 · importance 4 of 5 · 20 minutes · 3 points
-#
-# *It will have shown:* A slot's number says where a key lies, its position says what it is; only the second decides who reads it.
 #
 # This cache works for one prompt at a time. In a padded batch it answers nonsense for the shorter rows, and speculative
 # decoding, which takes tokens back, makes it worse. Two methods are wrong. Mend them in a subclass.
@@ -347,8 +339,6 @@ grader.check("slots-and-positions", MendedCache)
 #
 # **Literature** · difficulty 2 of 5 · importance 4 of 5 · 12 minutes · 2 points
 #
-# *It will have shown:* A ratio in print holds for the case that it was counted for.
-#
 # Published introductions say the following. **Two** of the four statements do not hold as they stand. Which? And by what
 # factor does a cache cut the computed rows for an answer of 200 tokens behind a prompt of 1,000? Count as the chapter's
 # formula does: the prompt has been read, then each step adds one token.
@@ -396,8 +386,6 @@ grader.check("saves-256", saves_256)
 # ## 6 · 64 users at 8k
 #
 # **Decide** · difficulty 3 of 5 · importance 5 of 5 · 15 minutes · 3 points
-#
-# *It will have shown:* Memory rules out most choices, bandwidth the next ones, and the format of the cache moves both.
 #
 # Llama-2-70B with bf16 weights shall serve 64 users at once, each with 8,192 tokens of context. Choose the chip, how many
 # of them (tensor parallelism wants 1, 2, 4 or 8), and the format of the cache, so that

@@ -53,8 +53,6 @@ grader = lumen.grading.for_chapter("05")
 #
 # **Predict** · difficulty 2 of 5 · importance 4 of 5 · 10 minutes · 2 points
 #
-# *It will have shown:* Sharing is worth the prompt's full blocks, and copy-on-write costs little beside it.
-#
 # A prompt has 100 tokens, blocks hold 16. After the prompt is in the cache, four samples are drawn from it, and each writes 30
 # tokens of its own into the cache.
 #
@@ -109,8 +107,6 @@ grader.check("four-samples", four_samples)
 # ## 2 · A block table with copy-on-write
 #
 # **Build** · difficulty 4 of 5 · importance 5 of 5 · 30 minutes · 5 points
-#
-# *It will have shown:* Paging is bookkeeping: two lists and one count of holders per block.
 #
 # Write the bookkeeping of a paged cache, without keys and values: only numbers of blocks, counted from 0.
 #
@@ -221,8 +217,6 @@ grader.check("block-tables", BlockTables)
 #
 # **Debug** · difficulty 3 of 5 · importance 5 of 5 · 15 minutes · 3 points
 #
-# *It will have shown:* Giving a block back has three parts, and two of them can be forgotten without any error.
-#
 # A row forgets its last tokens: speculation was wrong, or a stop string was found late. This function gives the blocks back
 # that are no longer needed. It runs for days before anybody complains about strange answers.
 
@@ -295,8 +289,6 @@ grader.check("freed-block", shorten)
 # ## 4 · One block lost for every group
 #
 # **Debug** · difficulty 3 of 5 · importance 4 of 5 · 15 minutes · 3 points
-#
-# *It will have shown:* Copying once too often loses blocks as surely as copying once too seldom loses text.
 #
 # Before a step, every row that will write gets room for one token: a new block at the edge of a block, a copy where the last
 # block is shared. New blocks come from the end of the list `free`. A server with this function loses one block for every group of
@@ -380,8 +372,6 @@ grader.check("last-writer", prepare)
 #
 # **Literature** · difficulty 3 of 5 · importance 4 of 5 · 12 minutes · 2 points
 #
-# *It will have shown:* A percentage is as general as the requests that it was counted on.
-#
 # From introductions to PagedAttention, in our words:
 #
 # - **a** In the systems that the paper measured, 20.4 to 38.2 % of the cache memory held tokens. Saying that 60 to 80 % were
@@ -433,8 +423,6 @@ grader.check("waste-claims", waste_claims)
 # ## 6 · Size the pool
 #
 # **Decide** · difficulty 3 of 5 · importance 5 of 5 · 15 minutes · 3 points
-#
-# *It will have shown:* Waste asks for small blocks, moving for large ones, and on a small card there is little between them.
 #
 # Llama-3-8B in bf16 shall hold **100 requests at once**. `in_flight()` lists how many tokens each of them holds at a busy moment.
 # Weights and pool may take **90 %** of the card. When a request is preempted, it is swapped to the host and comes back *piece by

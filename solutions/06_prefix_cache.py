@@ -50,8 +50,6 @@ grader = lumen.grading.for_chapter("06")
 #
 # **Build** · difficulty 3 of 5 · importance 5 of 5 · 20 minutes · 4 points
 #
-# *It will have shown:* A key of 32 bytes stands for a whole prefix and for everything else that its numbers depend on.
-#
 # Write `block_keys(tokens, block_size, extra=())`: one key for each **full** block of the prompt. A key must change when any
 # token in its block or in front of it changes, and when `extra` changes (tenant, adapter, salt: texts or numbers). It must
 # not change with anything that comes later. Two different inputs must never be spelled alike *before* they are hashed.
@@ -99,8 +97,6 @@ grader.check("block-keys", block_keys)
 #
 # **Predict** · difficulty 2 of 5 · importance 5 of 5 · 10 minutes · 2 points
 #
-# *It will have shown:* Hits end at the block in which the first difference lies, and never reach the last token.
-#
 # A prompt consists of **rules** (910 tokens) and **tools** (300), which never change, a **clock** (12) and a **question** (42),
 # which are new in every request and differ from the earlier ones in their first token already. Blocks have 16 tokens, and
 # there is room for everything. How many tokens does the *second* request find
@@ -110,7 +106,7 @@ grader.check("block-keys", block_keys)
 # - with the `"clock last"`: rules, tools, clock, question;
 # - and when the very `"same again"` is sent, rules, tools, clock and question, word for word?
 #
-# And `"not run"`: with the clock last, how many prompt tokens do 1,000 requests in a row *not* have to run, all together?
+# And `"not run"`: with the clock last, exactly how many prompt tokens do 1,000 requests in a row *not* have to run, all together?
 #
 # <details><summary>Hint 1: the question again</summary>
 #
@@ -158,8 +154,6 @@ grader.check("layout-hits", layout_hits)
 # ## 3 · Hits that should not have been
 #
 # **Debug** · difficulty 3 of 5 · importance 5 of 5 · 20 minutes · 3 points
-#
-# *It will have shown:* A hit rate does not say whose numbers were hit.
 #
 # This cache finds blocks by the beginning of a prompt. It is fast, has an excellent hit rate, and three faults. Two of them
 # serve somebody else's numbers; the third crashes the sampler, on some prompts only.
@@ -255,8 +249,6 @@ grader.check("three-wrong-hits", Prefixes)
 # ## 4 · The block that was somebody else's
 #
 # **Debug** · difficulty 3 of 5 · importance 4 of 5 · 20 minutes · 3 points
-#
-# *It will have shown:* A free block may be found by its key until it is used again, and not one step longer.
 #
 # A free block keeps its contents until somebody writes to it. So it may be found by its key even after its request has ended,
 # which costs no memory at all. This class does that, with one fault.
@@ -381,8 +373,6 @@ grader.check("stale-block", Blocks)
 #
 # **Literature** · difficulty 2 of 5 · importance 4 of 5 · 10 minutes · 2 points
 #
-# *It will have shown:* A discount on one item of a bill is not a saving on the bill.
-#
 # From an introduction to prompt caching, in our words. Writing costs 1.25 times the price of an ordinary prompt token, reading
 # 0.1 times, as Anthropic announced in August 2024.
 #
@@ -430,8 +420,6 @@ grader.check("price-claims", price_claims)
 # ## 6 · To write or not to write
 #
 # **Decide** · difficulty 3 of 5 · importance 5 of 5 · 15 minutes · 3 points
-#
-# *It will have shown:* Whether a part of a prompt is worth its place in the cache depends on who comes back, and when.
 #
 # An assistant answers questions about its customers' documents. A prompt has **rules** (2,000 tokens, the same for everybody), the
 # customer's **document** (6,000), a **clock** (20, new in each request) and at the end a question (80, never cached). A

@@ -52,8 +52,6 @@ grader = lumen.grading.for_chapter("07")
 #
 # **Build** · difficulty 2 of 5 · importance 5 of 5 · 15 minutes · 3 points
 #
-# *It will have shown:* A text's vector is the mean over its real tokens, of length 1; padding must leave no trace in it.
-#
 # Write `mean_pool(tokens, mask)`. `tokens` (B, T, D) are the vectors that a transformer gives for B texts of up to T tokens, and
 # `mask` (B, T) is 1 (or `True`) at a token and 0 at padding, which may stand on either side. Return (B, D): for each text the mean
 # over its tokens, scaled to length 1. A text that is padding only has no vector: raise a `ValueError`.
@@ -96,8 +94,6 @@ grader.check("mean-pool", mean_pool)
 # ## 2 · A million questions
 #
 # **Predict** · difficulty 2 of 5 · importance 3 of 5 · 10 minutes · 2 points
-#
-# *It will have shown:* Some bytes of an index are paid for each vector and some once; at a million vectors only the former count.
 #
 # A cache holds 1,000,000 questions, as vectors of 384 numbers. How many bytes does a `"flat"` index in fp32 take? How many do the
 # codes of a `"pq"` index take that cuts each vector into 48 parts and keeps one byte (one of 256 codes) for each? How many the
@@ -143,8 +139,6 @@ grader.check("index-memory", index_memory)
 # ## 3 · Somebody else's answer
 #
 # **Debug** · difficulty 3 of 5 · importance 5 of 5 · 15 minutes · 3 points
-#
-# *It will have shown:* A look-up can be wrong in several ways at once and still answer well in a demo.
 #
 # A look-up of a semantic cache, in plain Python. It has three faults.
 
@@ -214,8 +208,6 @@ grader.check("wrong-neighbour", answer_for)
 #
 # **Predict** · difficulty 1 of 5 · importance 4 of 5 · 10 minutes · 2 points
 #
-# *It will have shown:* Every request pays the look-up, so short answers need high hit rates, and hits save less than they seem to.
-#
 # A look-up takes 20 ms, hit or miss. An answer takes 2.5 s to write. From which hit rate on, in percent, is the mean time lower than
 # without a cache (`"break-even"`)? What is the `"mean"` time of a request in ms at a hit rate of 20 %, and how many times `"faster"` is
 # that? And what is the break-even hit rate, in percent, of a classifier whose answer is `"one word"` and takes 50 ms?
@@ -262,8 +254,6 @@ grader.check("worth-a-look", worth_a_look)
 # ## 5 · Four claims about saved calls
 #
 # **Literature** · difficulty 2 of 5 · importance 5 of 5 · 10 minutes · 2 points
-#
-# *It will have shown:* A rate means nothing without the things that it was counted on.
 #
 # From an introduction to semantic caching, in our words, with the figures of the abstract of
 # [GPT Semantic Cache](https://arxiv.org/abs/2411.05276): up to 68.8 % of the calls saved, and more than 97 % of the hits right. Take
@@ -313,8 +303,6 @@ grader.check("cuts-calls", cuts_calls)
 # ## 6 · A budget for wrong answers
 #
 # **Decide** · difficulty 2 of 5 · importance 5 of 5 · 15 minutes · 3 points
-#
-# *It will have shown:* A budget for wrong hits decides about threshold and check together, and few pairs make it a rough one.
 #
 # Thirty-six pairs of questions: whether the answer of the one may be given to the other, their cosine, and whether the second check
 # refuses them. (Most are pairs of the chapter; some were changed, so that the check is not perfect.)

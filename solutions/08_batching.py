@@ -57,8 +57,6 @@ grader = lumen.grading.for_chapter("08")
 #
 # **Predict** · difficulty 2 of 5 · importance 5 of 5 · 10 minutes · 2 points
 #
-# *It will have shown:* Two numbers of a model and one of a chip say what a batch costs and where it stops paying.
-#
 # A model reads 15 GB of weights at each step; a token of context costs it 131,072 bytes of cache; the chip reads 3.35 TB/s, and
 # arithmetic is no limit. Sixteen users decode together, each at 4,096 tokens of context.
 #
@@ -109,8 +107,6 @@ grader.check("step-for-sixteen", step_for_sixteen)
 # ## 2 · The loop with a door
 #
 # **Build** · difficulty 3 of 5 · importance 5 of 5 · 20 minutes · 4 points
-#
-# *It will have shown:* Static and continuous batching are one loop; they differ in the condition under which the door opens.
 #
 # Requests are numbered in the order in which they came, and all are there from the start; `lengths[i]` is how many tokens request i
 # will get, one per step. At most `slots` run together. Before a step, waiting requests come in, in order, as long as a slot
@@ -166,8 +162,6 @@ grader.check("the-door", the_door)
 #
 # **Build** · difficulty 3 of 5 · importance 4 of 5 · 20 minutes · 4 points
 #
-# *It will have shown:* A batch of unequal prompts needs no rectangle.
-#
 # Put several prompts into one row of N tokens, one behind the other, without padding. Return the tokens `(N,)`, the position of each in
 # *its own* prompt `(N,)`, both int64, and a mask `(N, N)` of booleans: `mask[i, j]` says whether token i may see token j.
 #
@@ -211,8 +205,6 @@ grader.check("no-pads", no_pads)
 # ## 4 · The neighbour's die
 #
 # **Debug** · difficulty 3 of 5 · importance 5 of 5 · 15 minutes · 3 points
-#
-# *It will have shown:* A seed means something again once nothing that a neighbour does can move a draw.
 #
 # A user complains: the same seed gives another answer whenever the server is busy. Here is how the server draws its random numbers, one
 # for each token.
@@ -286,8 +278,6 @@ grader.check("the-neighbours-die", mended_draws)
 #
 # **Literature** · difficulty 3 of 5 · importance 4 of 5 · 12 minutes · 2 points
 #
-# *It will have shown:* What a claim about batching leaves out takes a minute to compute.
-#
 # As one reads them, in our words:
 #
 # - **a** With 16-bit weights, a decode step for B sequences with short contexts does about B operations for each byte it reads.
@@ -335,8 +325,6 @@ grader.check("batching-claims", batching_claims)
 # ## 6 · A batch that is in time
 #
 # **Decide** · difficulty 3 of 5 · importance 5 of 5 · 15 minutes · 3 points
-#
-# *It will have shown:* A limit on latency, a memory and a price choose the batch together; none of them does so alone.
 #
 # Llama-3-8B in bf16 serves users who all hold **8,192 tokens** of context. Nobody may wait longer than **20 ms** for a token. Weights and
 # caches may take **90 %** of the card. Choose the chip and the batch (1 to 256) with the cheapest million tokens, by the data

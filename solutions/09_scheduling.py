@@ -52,8 +52,6 @@ grader = lumen.grading.for_chapter("09")
 #
 # **Build** · difficulty 4 of 5 · importance 5 of 5 · 30 minutes · 5 points
 #
-# *It will have shown:* One rule serves answers, chunks, hits and returning requests, because it never asks which of them it sees.
-#
 # A request is `(name, total, computed, left)`: tokens known, tokens whose keys and values lie in its blocks, tokens still to be
 # sampled. `running` and `waiting` are lists in order of rank, best first. A step computes `budget` tokens at most, `slots` requests
 # run at most, the pool has `pool` blocks of `size` positions, and `free` of them are free.
@@ -132,8 +130,6 @@ grader.check("one-step", one_step)
 #
 # **Predict** · difficulty 2 of 5 · importance 5 of 5 · 12 minutes · 2 points
 #
-# *It will have shown:* Three divisions tell how long a prompt stops everybody, and how small its pieces must be.
-#
 # A model of 8 billion parameters in bf16 runs on a card with 312 TFLOP/s and 2,039 GB/s. Thirty-two people are reading answers when a
 # prompt of 6,000 tokens arrives. Leave attention out, and take 2 FLOPs per parameter and token at the card's full rate.
 #
@@ -185,8 +181,6 @@ grader.check("the-freeze", the_freeze)
 # ## 3 · A token too early
 #
 # **Debug** · difficulty 3 of 5 · importance 5 of 5 · 12 minutes · 3 points
-#
-# *It will have shown:* One condition is right for answers, for prompts, and for everything between.
 #
 # After a step, this function says who is sampled. `work` lists `(name, start, count)`, the positions that the step computed; `requests` maps
 # a name to the lengths of its prompt and of its answer so far. It passed all tests of chunked prefill. In production, now and then,
@@ -250,8 +244,6 @@ grader.check("early-sample", sampled)
 # ## 4 · The answer that began again
 #
 # **Debug** · difficulty 3 of 5 · importance 5 of 5 · 15 minutes · 3 points
-#
-# *It will have shown:* Preemption must go unnoticed, by the reader and by the queue.
 #
 # The pool is dry, and the worst running request must give up its blocks. Requests are dicts with a `rank` (the smaller, the sooner),
 # `prompt`, `output`, `computed` and a `table` of blocks; `waiting` is in order of rank, `free` is a list of block numbers. Two kinds of
@@ -321,8 +313,6 @@ grader.check("forgotten-answer", preempt)
 #
 # **Literature** · difficulty 3 of 5 · importance 4 of 5 · 12 minutes · 2 points
 #
-# *It will have shown:* What a prompt pays again when it is cut, and how often.
-#
 # Four statements about chunked prefill and preemption, in our words. One does not hold.
 #
 # - **a.** A prompt is read in N chunks. The keys and values of its chunks are read again N(N − 1)/2 times in all, in units of one chunk
@@ -376,8 +366,6 @@ grader.check("chunk-claims", chunk_claims)
 # ## 6 · Three limits, one server
 #
 # **Decide** · difficulty 3 of 5 · importance 5 of 5 · 15 minutes · 3 points
-#
-# *It will have shown:* A token budget must be small enough for one limit and large enough for another, and a card decides if there is one.
 #
 # Llama-3-8B in bf16, 32 answers under way at context 2,048. A prompt of 8,192 tokens arrives: no gap may become longer than 40 ms, and its own
 # first token must come within 600 ms (there is no queue). A request of 2,048 tokens that was preempted must write again within 50 ms of

@@ -52,8 +52,6 @@ grader = lumen.grading.for_chapter("10")
 #
 # **Predict** · difficulty 2 of 5 · importance 5 of 5 · 12 minutes · 3 points
 #
-# *It will have shown:* Two step times say what a server carries; one subtraction says what happens beyond.
-#
 # A server has 32 slots. A prefill takes 20 ms, a step with all slots taken 25 ms, and every answer has 129 tokens. Give
 #
 # - `"saturation"`: the requests per second that it finishes when all slots are always taken;
@@ -105,8 +103,6 @@ grader.check("queue-by-hand", queue_by_hand)
 # ## 2 · Events out of bytes
 #
 # **Build** · difficulty 3 of 5 · importance 4 of 5 · 25 minutes · 4 points
-#
-# *It will have shown:* A stream has no message boundaries: whoever reads it must be ready for a cut at any byte.
 #
 # Write the client's side of layer 5: a parser of server-sent events. `feed(chunk)` takes the bytes of one read from the socket and
 # returns a list with the data of every event that is complete now, as strings. The rules:
@@ -172,8 +168,6 @@ grader.check("event-stream", Events)
 # ## 3 · The duck that never came
 #
 # **Debug** · difficulty 3 of 5 · importance 4 of 5 · 15 minutes · 3 points
-#
-# *It will have shown:* Held bytes must come out at the end, and a sign that looks broken may be what was written.
 #
 # This is how many servers stream: decode all bytes so far, and if the text ends with the replacement sign `�`, wait. It returns
 # what is sent after each token, and once more at the end. A user in Shenzhen complains of missing last characters, another one
@@ -244,8 +238,6 @@ grader.check("half-characters", stream)
 # ## 4 · The stop that was missed
 #
 # **Debug** · difficulty 4 of 5 · importance 4 of 5 · 20 minutes · 3 points
-#
-# *It will have shown:* After a mismatch, part of what was held may begin the stop again.
 #
 # This one looks for a stop string in a stream, letter by letter, and counts how much of the stop has been matched. What has
 # matched is held back. So far so good.
@@ -324,8 +316,6 @@ grader.check("leaking-stop", hold)
 #
 # **Literature** · difficulty 3 of 5 · importance 3 of 5 · 12 minutes · 2 points
 #
-# *It will have shown:* A factor without its baseline and its workload is not yet a statement.
-#
 # Two of these cannot be left as they are:
 #
 # - **a** "vLLM improves the throughput of popular LLMs by 2 to 4 times at the same level of latency, compared with
@@ -376,8 +366,6 @@ grader.check("claims-on-throughput", claims_on_throughput)
 # ## 6 · How long a line?
 #
 # **Decide** · difficulty 4 of 5 · importance 5 of 5 · 20 minutes · 3 points
-#
-# *It will have shown:* In overload somebody is turned away. A limit on the queue decides that it happens at once.
 #
 # Llama-3-8B in bf16 on one H100, at datasheet rates: prompts of 1,000 tokens, answers of 250. At the worst hour 40 requests a
 # second come, more than it can do, so some get status 429, *too many requests*, at once. Choose `slots` (1 to 256; memory suffices for all of them) and

@@ -20,13 +20,13 @@
         check=Number(46080, unit="bytes", slips=[Slip(23040, "Keys and values: a factor 2 is missing.")]),
     )
 
-`check=` is one of the kinds (`Number`, `Cases`, `Statements`, `Decision`) or any function of (answer, probe):
-the latter raises through `probe` (see `Probe`), counts with `counters`, and registers with
+`check=` is one of the `kinds` (`Number`, `Numbers`, `Cases`, `Statements`, `Decision`) or any function of
+(answer, probe): the latter raises through `probe` (see `Probe`), counts with `counters`, and registers with
 `@exercises.checks("id", title=...)`.
 
-**Proving a set**, `tests/grading/answers/ch04.py`: `ANSWERS = {"kv-bytes": Answers(right=[...], wrong=[...],
-...)}`, at least two right answers written differently and three wrong ones with a fragment of the reason each
-must be given. See `proof`. One test runs them all.
+**Proving a set**: the solution notebook gives the first right answer, the slips are wrong answers by themselves, and
+generic adversaries (`adversaries`) try what every check must refuse or accept. What belongs to one exercise alone
+stands in `tests/grading/answers/ch04.py` (`proof`). One test runs them all.
 
 **In the notebooks** every answer, a number too, is a function: the stub that replaces a solution is `raise
 NotImplementedError()`, and at the top level of a cell it would stop Run All. nbgrader metadata
@@ -46,7 +46,7 @@ from .compare import BF16, EXACT, FP32, FP32_DEEP, FP64, difference
 from .counters import CountedAllocator, CountedCache, CountedCalls, CountedModel
 from .exercise import Exercise, ExerciseSet, UnknownExercise
 from .grader import Grader
-from .kinds import Case, Cases, Constraint, Decision, Number, Slip, Statements
+from .kinds import Case, Cases, Constraint, Decision, Number, Numbers, Slip, Statements
 from .probe import Probe
 from .run import LimitReached
 from .sets import chapters, load
@@ -76,6 +76,7 @@ __all__ = [
     "LimitReached",
     "NotStarted",
     "Number",
+    "Numbers",
     "Probe",
     "Scoreboard",
     "Slip",
@@ -122,7 +123,7 @@ def table(chapter: str | int) -> str:
 
 
 def header(chapter: str | int, id: str) -> str:
-    """The Markdown above an exercise: kind, ratings, minutes, points, and what it will have shown."""
+    """The Markdown above an exercise: kind, ratings, minutes and points."""
     return load(chapter)[id].header()
 
 

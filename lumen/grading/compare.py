@@ -3,7 +3,8 @@
 Numbers are compared by relative error against the largest wanted magnitude, `max|got - want| / max|want|`:
 one scale for the whole array, so that entries near zero are not asked for digits that rounding has taken.
 Shape comes before dtype and dtype before values. Integers, tokens and strings are compared exactly. NaN and
-infinity are named. Imports no torch: tensors are recognised by what they can do.
+infinity are named. Which container holds the right numbers does not matter: a tuple or an array of numbers stands for
+a list, a numpy array for a tensor. Imports no torch: tensors are recognised by what they can do.
 """
 
 from __future__ import annotations
@@ -51,8 +52,10 @@ def difference(
         return Difference(f"None{at}", describe(want), slip)
     if is_array(want):
         return _arrays(got, want, tolerance, at, dtype)
-    if is_array(got) and getattr(got, "ndim", 1) == 0:
+    if isinstance(got, np.generic) or (is_array(got) and got.ndim == 0):
         got = got.item()
+    if is_array(got) and isinstance(want, (list, tuple)):
+        got = got.tolist()
     if isinstance(want, Real):
         return _numbers(got, want, tolerance, at)
     if isinstance(want, Mapping):
@@ -61,6 +64,8 @@ def difference(
         return _sequences(got, want, tolerance, where, dtype)
     if dataclasses.is_dataclass(want) and not isinstance(want, type) and type(got) is type(want):
         return _mappings(vars(got), vars(want), tolerance, where, dtype)
+    if isinstance(want, (set, frozenset)):
+        return _sets(got, want, at)
     if got != want:
         return Difference(f"{describe(got)}{at}", describe(want))
     return None
@@ -87,11 +92,9 @@ def to_numpy(value: Any) -> np.ndarray:
 def _arrays(got: Any, want: Any, tolerance: float, at: str, dtype: bool) -> Difference | None:
     if not is_array(got):
         return Difference(f"{describe(got)}{at}", describe(want))
-    if isinstance(got, np.ndarray) != isinstance(want, np.ndarray):
-        return Difference(f"{describe(got)}{at}", describe(want))
     if tuple(got.shape) != tuple(want.shape):
         return Difference(f"shape {tuple(got.shape)}{at}", f"shape {tuple(want.shape)}")
-    if dtype and got.dtype != want.dtype:
+    if dtype and _dtype(got) != _dtype(want):
         return Difference(f"dtype {_dtype(got)}{at}", f"dtype {_dtype(want)}")
     a, b = to_numpy(got), to_numpy(want)
     if a.size == 0:
@@ -155,6 +158,20 @@ def _sequences(got: Any, want: Any, tolerance: float, where: str, dtype: bool) -
     return None
 
 
+def _sets(got: Any, want: Any, at: str) -> Difference | None:
+    if not isinstance(got, (set, frozenset)):
+        return Difference(f"{describe(got)}{at}", describe(want))
+    missing, extra = sorted(want - got, key=repr), sorted(got - want, key=repr)
+    if not missing and not extra:
+        return None
+    parts = [
+        f"{word} {', '.join(map(describe, items))}"
+        for word, items in (("without", missing), ("with", extra))
+        if items
+    ]
+    return Difference(f"{describe(got)}{at}", f"{describe(want)}; yours is {' and '.join(parts)}")
+
+
 def _special(got: Any, want: Any) -> str:
     if not isinstance(got, (Real, np.number)) or not math.isfinite(want):
         return ""
@@ -199,6 +216,12 @@ def describe(value: Any) -> str:
         return f"[{inside}{more}]" if isinstance(value, list) else f"({inside}{more})"
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key!r}: {describe(item)}" for key, item in list(value.items())[:12]) + "}"
+    if isinstance(value, (set, frozenset)):
+        return (
+            "{" + ", ".join(describe(item) for item in sorted(value, key=repr)[:12]) + "}"
+            if value
+            else "an empty set"
+        )
     if isinstance(value, type) or callable(value):
         kind = "class" if isinstance(value, type) else "function"
         return f"the {kind} {getattr(value, '__name__', type(value).__name__)}"

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .origin import forbidden_use, lumen_name
+from . import origin, run
+from .kinds.slip import Slip
 from .probe import Probe
-from .run import LimitReached, is_placeholder, translated
+from .run import LimitReached, translated
 from .verdict import NOT_STARTED, RIGHT, WRONG, NotStarted, Verdict, Wrong
 
 KINDS = ("build", "predict", "debug", "literature", "decide")
@@ -27,11 +29,15 @@ class Exercise:
 
     id          short and lasting, `kv-bytes`: it is the nbgrader grade_id of the check cell too
     kind        one of KINDS; difficulty and importance of 5; minutes; points (whole)
-    shows       one sentence on what the exercise will have shown; it ends the RIGHT verdict
+    shows       one sentence on what the exercise has shown; it ends the RIGHT verdict and stands nowhere else
     check       called with (answer, probe); see `kinds` and `Probe`
     forbidden   objects or dotted names of lumen that the reader's code may not use, `("lumen.generate",)`
     allow       dotted names of lumen classes that the answer may be or derive from
-    steps       limit on executed lines of the reader's code per call; None: no limit
+    steps       limit on executed lines of the reader's code per call: an endless loop is a verdict
+    draws       the reader's code may draw from the global random generators
+    slips       for a check that is a function: wrong answers and the sentence that each must get (see `proof`)
+    given       debug: the name of the faulty function or class in the notebook, where alone it stands
+    free        names of generic adversaries that do not apply here, each with the reason (see `adversaries`)
     """
 
     id: str
@@ -46,7 +52,11 @@ class Exercise:
     check: Check = field(repr=False)
     forbidden: Sequence[Any] = ()
     allow: Sequence[str] = ()
-    steps: int | None = None
+    steps: int = run.STEPS
+    draws: bool = False
+    given: str = ""
+    slips: Sequence[Slip] = ()
+    free: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", self.id):
@@ -61,35 +71,41 @@ class Exercise:
 
     def grade(self, answer: Any) -> Verdict:
         """The verdict on `answer`. Nothing that the answer does gets out, Ctrl-C excepted."""
-        probe = Probe(self.steps)
+        given = origin.names_beside(answer).get(self.given)
+        probe = Probe(self.steps, self.draws, given)
         try:
-            self._admit(answer)
-            note = self.check(answer, probe)
+            self._admit(answer, given)
+            # A check that is a function may reach the reader's code without the probe.
+            limit = run.line_limit(10 * self.steps if inspect.isfunction(self.check) else None)
+            with limit:
+                note = self.check(answer, probe)
         except NotStarted as nothing:
             return self._verdict(NOT_STARTED, note=str(nothing))
         except Wrong as wrong:
             return self._wrong(wrong, probe)
         except LimitReached as reached:
-            return self._wrong(Wrong(gave="no end", wanted="an end", slip=str(reached)), probe)
+            return self._wrong(Wrong(gave="no end", wanted="an end", where=str(reached)), probe)
         except Exception as error:  # the check stumbled over what the answer returned
             other = translated(error)
             if isinstance(other, NotStarted):
                 return self._verdict(NOT_STARTED, note=str(other))
-            slip = getattr(other, "slip", "") or "The check could not use what your code returned."
-            return self._wrong(Wrong(gave=getattr(other, "gave", ""), slip=slip), probe)
+            where = getattr(other, "where", "") or "The check could not use what your code returned."
+            return self._wrong(Wrong(gave=getattr(other, "gave", ""), where=where), probe)
         return self._verdict(
             RIGHT, points=self.points, note=" ".join(text for text in (self.shows, note) if text)
         )
 
-    def _admit(self, answer: Any) -> None:
-        if is_placeholder(answer):
+    def _admit(self, answer: Any, given: Any) -> None:
+        if run.is_placeholder(answer):
             raise NotStarted("The answer still holds a placeholder.")
-        name = lumen_name(answer, self.allow)
+        if given is not None and origin.same_code(answer, given):
+            raise NotStarted(f"This is still `{self.given}` as it was given.")
+        name = origin.lumen_name(answer, self.allow)
         if name is not None:
             raise Wrong(
                 "whose code it is", f"`{name}`", "your own", "It comes from `lumen`. Write it here instead."
             )
-        used = forbidden_use(answer, [*self.forbidden, *self._own_reference()])
+        used = origin.forbidden_use(answer, [*self.forbidden, *self._own_reference()])
         if used is not None:
             raise Wrong(
                 "whose code it is", f"a call of `{used}`", "your own", "That is the part to write here."
@@ -98,10 +114,11 @@ class Exercise:
     def _own_reference(self) -> list[Any]:
         """The reference, when lumen has it: calling it is not writing it."""
         reference = getattr(self.check, "reference", None)
-        return [reference] if reference is not None and lumen_name(reference) is not None else []
+        return [reference] if reference is not None and origin.lumen_name(reference) is not None else []
 
     def _wrong(self, wrong: Wrong, probe: Probe) -> Verdict:
-        return self._verdict(WRONG, 0, wrong.case or probe.name, wrong.gave, wrong.wanted, wrong.slip)
+        case = wrong.case or probe.name
+        return self._verdict(WRONG, 0, case, wrong.gave, wrong.wanted, wrong.slip, wrong.where)
 
     def _verdict(
         self,
@@ -111,9 +128,12 @@ class Exercise:
         gave: str = "",
         wanted: str = "",
         slip: str = "",
+        where: str = "",
         note: str = "",
     ) -> Verdict:
-        verdict = Verdict(self.id, self.title, state, points, self.points, case, gave, wanted, slip, note)
+        verdict = Verdict(
+            self.id, self.title, state, points, self.points, case, gave, wanted, slip, where, note
+        )
         return verdict.with_tidy_lines()
 
     def header(self) -> str:
@@ -121,8 +141,7 @@ class Exercise:
         points = f"{self.points} point{'s' if self.points != 1 else ''}"
         minutes = f"{self.minutes} minute{'s' if self.minutes != 1 else ''}"
         ratings = f"difficulty {self.difficulty} of 5 · importance {self.importance} of 5"
-        line = f"**{self.kind.capitalize()}** · {ratings} · {minutes} · {points}"
-        return f"{line}\n\n*It will have shown:* {self.shows}"
+        return f"**{self.kind.capitalize()}** · {ratings} · {minutes} · {points}"
 
 
 class ExerciseSet:

@@ -1,9 +1,7 @@
 """Whose code is this? A check grades what the reader wrote and refuses what comes from `lumen`.
 
-`lumen_name` sees through partials, bound methods, `functools.wraps`, `torch.compile` and subclasses.
-`forbidden_use` reads the reader's bytecode, and that of the helpers beside it, for calls of what the exercise
-asks to be written. It follows names, not values: whoever hides `getattr(lumen, "gen" + "erate")` has
-understood the point and may have it.
+Honest mistakes are what it meets: the library's own function or class handed in, a class that derives from the one
+to be written, a function that only calls it. Whoever hides such a call has understood the point and may have it.
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ import functools
 import importlib
 import inspect
 import os
+import sys
 import sysconfig
 import types
 from collections.abc import Iterable, Iterator
@@ -20,84 +19,53 @@ from pathlib import Path
 from typing import Any
 
 MISSING = object()
-KEEPS = {
-    "PUSH_NULL",
-    "CACHE",
-    "COPY",
-    "RESUME",
-    "EXTENDED_ARG",
-    "NOP",
-    "PRECALL",
-    "POP_TOP",
-    "SWAP",
-    "ROT_TWO",
-}
 PACKAGE = Path(__file__).resolve().parents[1]
 LIBRARIES = [str(PACKAGE), sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")]
 
 
 def lumen_name(answer: Any, allow: Iterable[str] = ()) -> str | None:
     """The dotted name of the `lumen` object behind `answer`, or None. `allow`: dotted names of classes."""
-    allowed = set(allow)
-    for layer in _layers(answer):
-        kinds = layer.__mro__ if isinstance(layer, type) else (layer,)
-        for one in kinds:
-            name = _dotted(one)
-            if name is not None and name not in allowed:
-                return name
-        if not isinstance(layer, (type, types.ModuleType)) and not inspect.isroutine(layer):
-            for one in type(layer).__mro__:
-                name = _dotted(one)
-                if name is not None and name not in allowed:
-                    return name
-    return None
+    inner = _unwrapped(answer)
+    if not isinstance(inner, (type, types.ModuleType)) and not inspect.isroutine(inner):
+        inner = type(inner)  # an object is as foreign as its class
+    names = [_dotted(one) for one in (inner.__mro__ if isinstance(inner, type) else [inner])]
+    return next((name for name in names if name and name not in set(allow)), None)
 
 
-def _layers(answer: Any) -> Iterator[Any]:
-    """`answer` and everything it merely wraps."""
-    todo, seen = [answer], set()
-    while todo:
-        one = todo.pop()
-        if id(one) in seen:
-            continue
-        seen.add(id(one))
-        yield one
-        if isinstance(one, functools.partial):
-            todo.append(one.func)
-        if isinstance(one, property):
-            todo.append(one.fget)
-        for name in ("__wrapped__", "__func__", "_torchdynamo_orig_callable"):
-            inner = inspect.getattr_static(one, name, None) if not isinstance(one, types.MethodType) else None
-            if inner is not None and not isinstance(
-                inner, (types.MemberDescriptorType, types.GetSetDescriptorType)
-            ):
-                todo.append(inner)
-        if isinstance(one, (types.MethodType, staticmethod, classmethod)):
-            todo.append(one.__func__)
+def _unwrapped(answer: Any) -> Any:
+    """What a partial, a bound method, a decorator or `torch.compile` merely wraps."""
+    for _ in range(20):
+        if isinstance(answer, functools.partial):
+            inner = answer.func
+        elif isinstance(answer, property):
+            inner = answer.fget
+        elif isinstance(answer, (types.MethodType, staticmethod, classmethod)):
+            inner = answer.__func__
+        else:
+            inner = getattr(answer, "_torchdynamo_orig_callable", None) or getattr(
+                answer, "__wrapped__", None
+            )
+        if inner is None:
+            break
+        answer = inner
+    return answer
 
 
 def _dotted(thing: Any) -> str | None:
-    """module.qualname if `thing` is a module, class or routine of lumen."""
-    if isinstance(thing, types.ModuleType):
-        return thing.__name__ if _ours(thing.__name__) else None
-    if not isinstance(thing, type) and not inspect.isroutine(thing):
+    """module.qualname if `thing` is a module, class or routine of lumen; the exercise sets teach nothing."""
+    name = thing.__name__ if isinstance(thing, types.ModuleType) else getattr(thing, "__module__", None)
+    if not isinstance(name, str) or name.split(".")[0] != "lumen" or name.startswith("lumen.grading"):
         return None
-    homes = [getattr(thing, "__module__", None)]
-    if isinstance(thing, types.FunctionType):
-        homes.append(thing.__globals__.get("__name__"))  # still true after `f.__module__ = "mine"`
-    for home in homes:
-        if isinstance(home, str) and _ours(home):
-            return f"{home}.{getattr(thing, '__qualname__', type(thing).__qualname__)}"
-    return None
-
-
-def _ours(module: str) -> bool:
-    return module == "lumen" or module.startswith("lumen.")
+    return name if isinstance(thing, types.ModuleType) else f"{name}.{thing.__qualname__}"
 
 
 def is_readers(code: types.CodeType) -> bool:
     """True when `code` was written in a notebook or a script, not in lumen, a library or Python itself."""
-    file = code.co_filename
+    return _readers_file(code.co_filename)
+
+
+@functools.lru_cache(maxsize=4096)
+def _readers_file(file: str) -> bool:
     if file.startswith("<frozen") or any(folder in file for folder in ("site-packages", "dist-packages")):
         return False
     return not any(file.startswith(folder + os.sep) for folder in LIBRARIES)
@@ -119,85 +87,83 @@ def resolve(dotted: str) -> Any:
 
 
 def forbidden_use(answer: Any, forbidden: Iterable[Any]) -> str | None:
-    """The name of the first of `forbidden` (objects or dotted names) that the answer loads, or None."""
+    """The name of the first of `forbidden` (objects or dotted names) that the answer's own code names, or None."""
     targets = [resolve(one) if isinstance(one, str) else one for one in forbidden]
-    if not targets:
-        return None
-    for used in _used(answer):
-        for target in targets:
-            if used is target or (isinstance(target, types.ModuleType) and _within(used, target)):
-                return _dotted(used) or getattr(used, "__name__", repr(target))
+    for fn in functions_of(answer) if targets else ():
+        for code in _codes(fn.__code__):
+            for name in code.co_names:
+                found = fn.__globals__.get(name, MISSING)
+                for target in targets:
+                    if found is target or (found is MISSING and _called(target, name, code.co_names)):
+                        return _dotted(target) or name
+                    if isinstance(target, types.ModuleType) and _home(found).startswith(target.__name__):
+                        return _dotted(found) or target.__name__
     return None
 
 
-def _imported(name: str) -> Any:
-    try:
-        return importlib.import_module(name) if _ours(name) else MISSING
-    except ImportError:  # the reader's typo: running the code will say so
-        return MISSING
+def _called(target: Any, name: str, names: tuple[str, ...]) -> bool:
+    """`name` is the target's, reached as an attribute or import of lumen (or of a part of it) in the same code."""
+    if isinstance(target, types.ModuleType):
+        return name == target.__name__
+    return (
+        name == getattr(target, "__name__", None)
+        and _home(target).split(".")[0] == "lumen"
+        and len(names) > 1
+    )
 
 
-def _within(used: Any, module: types.ModuleType) -> bool:
-    home = used.__name__ if isinstance(used, types.ModuleType) else getattr(used, "__module__", None)
-    return isinstance(home, str) and (home == module.__name__ or home.startswith(module.__name__ + "."))
+def _home(thing: Any) -> str:
+    return thing.__name__ if isinstance(thing, types.ModuleType) else str(getattr(thing, "__module__", ""))
 
 
-def _used(answer: Any) -> Iterator[Any]:
-    """Every object that the answer's code, and the code of helpers beside it, loads by name."""
-    todo = list(_layers(answer))
-    todo += [type(layer) for layer in todo if not isinstance(layer, type) and not inspect.isroutine(layer)]
-    seen: set[int] = set()
-    while todo:
-        one = todo.pop()
-        if id(one) in seen:
-            continue
-        seen.add(id(one))
-        if isinstance(one, type):
-            todo += [getattr(item, "fget", item) for item in vars(one).values()]
-        elif isinstance(one, (staticmethod, classmethod)):
-            todo.append(one.__func__)
-        elif isinstance(one, types.FunctionType):
-            if not is_readers(one.__code__):
-                continue
-            cells = dict(inspect.getclosurevars(one).nonlocals) if one.__closure__ else {}
-            for loaded in _loads(one.__code__, one.__globals__, cells):
-                yield loaded
-                if isinstance(loaded, (type, types.FunctionType)):
-                    todo.append(loaded)
+def functions_of(answer: Any) -> list[types.FunctionType]:
+    """The reader's functions behind an answer: itself, or the methods of its class."""
+    inner = _unwrapped(answer)
+    if isinstance(inner, types.FunctionType):
+        return [inner] if is_readers(inner.__code__) else []
+    kind = inner if isinstance(inner, type) else type(inner)
+    methods = [_unwrapped(one) for base in kind.__mro__ for one in vars(base).values()]
+    return [one for one in methods if isinstance(one, types.FunctionType) and is_readers(one.__code__)]
 
 
-def _loads(code: types.CodeType, names: dict[str, Any], cells: dict[str, Any]) -> Iterator[Any]:
-    """Objects that `code` reaches by `name`, `name.attr` and imports.
+def names_beside(answer: Any) -> dict[str, Any]:
+    """The global names where the answer was written: in a notebook, those of its cells."""
+    for fn in functions_of(answer):
+        return fn.__globals__
+    module = sys.modules.get(getattr(answer, "__module__", None) or "")
+    return vars(module) if module is not None else {}
 
-    Reads attributes of modules and classes only.
-    """
-    current: Any = MISSING
-    module: Any = MISSING
-    names_wanted: Any = None  # what `from module import …` lists; None in `import module`
-    local: dict[str, Any] = {}
-    for step in dis.get_instructions(code):
-        op, arg = step.opname, step.argval
-        if op in ("LOAD_GLOBAL", "LOAD_NAME"):
-            current = names.get(arg, MISSING)
-        elif op in ("LOAD_DEREF", "LOAD_CLOSURE", "LOAD_CLASSDEREF"):
-            current = cells.get(arg, MISSING)
-        elif op in ("LOAD_ATTR", "LOAD_METHOD") and isinstance(current, (types.ModuleType, type)):
-            current = getattr(current, arg, MISSING)
-        elif op == "LOAD_CONST":
-            names_wanted, current = arg, MISSING
-        elif op == "IMPORT_NAME":
-            module = current = _imported(arg if names_wanted else arg.split(".")[0])
-        elif op == "IMPORT_FROM":
-            current = getattr(module, arg, MISSING)
-        elif op == "STORE_FAST":
-            local[arg] = current
-            current = MISSING
-        elif op.startswith("LOAD_FAST") and isinstance(arg, str):
-            current = local.get(arg, MISSING)
-        elif op not in KEEPS:
-            current = MISSING
-        if current is not MISSING:
-            yield current
+
+def same_code(one: Any, other: Any) -> bool:
+    """Both are the same function or class, or were written in the same words (names and comments aside)."""
+    if one is other:
+        return True
+    if isinstance(one, type) and isinstance(other, type):
+        mine, theirs = _methods(one), _methods(other)
+        return bool(mine) and mine == theirs
+    codes = [getattr(fn, "__code__", None) for fn in (one, other)]
+    return None not in codes and _words(codes[0]) == _words(codes[1])
+
+
+def _methods(kind: type) -> dict[str, Any]:
+    found = {name: inspect.getattr_static(kind, name) for name in dir(kind)}
+    return {name: _words(fn.__code__) for name, fn in found.items() if isinstance(fn, types.FunctionType)}
+
+
+def _words(code: Any) -> Any:
+    """A function's instructions with what they work on, without its name, its lines and its docstring."""
+    steps = [
+        step for step in dis.get_instructions(code) if step.opname not in ("RESUME", "NOP", "EXTENDED_ARG")
+    ]
+    inner = [_words(one) for one in code.co_consts if isinstance(one, types.CodeType)]
+    return [
+        (s.opname, None if isinstance(s.argval, types.CodeType) else repr(s.argval)) for s in steps
+    ], inner
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """A function's code and that of the functions inside it."""
+    yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _loads(constant, names, {**cells, **local})
+            yield from _codes(constant)

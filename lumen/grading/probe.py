@@ -20,10 +20,14 @@ from .verdict import NotStarted, Wrong
 
 
 class Probe:
-    """One run of one check. `passed` counts the cases that held."""
+    """One run of one check. `passed` counts the cases that held.
 
-    def __init__(self, steps: int | None = None):
-        self.steps = steps
+    steps   lines of the reader's code per call; draws: it may use the global random generators
+    given   the faulty function or class of a debug exercise as it stands in the reader's notebook, if there is one
+    """
+
+    def __init__(self, steps: int | None = run.STEPS, draws: bool = True, given: Any = None):
+        self.steps, self.draws, self.given = steps, draws, given
         self.passed = 0
         self.name = ""
 
@@ -35,12 +39,19 @@ class Probe:
         self.passed += 1
 
     def call(self, fn: Any, *args: Any, **kwargs: Any) -> Any:
-        """Run the reader's code; exceptions, stubs and endless loops become verdicts.
+        """Run the reader's code; exceptions, stubs, endless loops and changed arguments become verdicts."""
+        arguments = [*args, *kwargs.values()]
+        before = run.kept(arguments)
+        result = self.run(fn, *args, **kwargs)
+        if wrong := run.changed(arguments, before):
+            wrong.case = self.name
+            raise wrong
+        return result
 
-        Arguments are passed as they are.
-        """
+    def run(self, fn: Any, *args: Any, **kwargs: Any) -> Any:
+        """`call`, for code that may change its arguments: that is its task, or is looked at later."""
         try:
-            return run.call(fn, *args, steps=self.steps, **kwargs)
+            return run.call(fn, *args, steps=self.steps, draws=self.draws, **kwargs)
         except Wrong as wrong:
             wrong.case = wrong.case or self.name
             raise
@@ -93,7 +104,7 @@ class Probe:
         try:
             result = run.call(attempt, steps=self.steps)
         except Wrong as wrong:
-            raise Wrong(self.name, wrong.gave, error.__name__, slip or wrong.slip) from None
+            raise Wrong(self.name, wrong.gave, error.__name__, slip or wrong.slip, wrong.where) from None
         if caught:
             return str(caught[0])
         if result is None and run.is_empty(fn):

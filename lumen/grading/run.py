@@ -3,7 +3,8 @@
 - An exception becomes WRONG with its type, its message and the reader's own last line. Ctrl-C passes through.
 - `raise NotImplementedError` in the reader's code, or an empty body, means NOT STARTED.
 - A limit on executed lines (a count, never a clock) ends a loop that does not end.
-- Random generators are seeded before each call and put back afterwards: the same verdict every time.
+- Random generators are seeded before each call and put back afterwards: the same verdict every time. An answer that
+  seeds or draws from the global ones itself is WRONG, unless its exercise allows it: every other user shares them.
 """
 
 from __future__ import annotations
@@ -14,16 +15,19 @@ import linecache
 import random
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
+from . import compare
 from .origin import is_readers
 from .verdict import NotStarted, Wrong
 
 SEED = 0
+STEPS = 200_000  # lines of the reader's code that one call may execute
 EMPTY_BODY = {
     "RESUME",
     "LOAD_CONST",
@@ -43,24 +47,31 @@ class LimitReached(BaseException):
     """
 
 
-def call(fn: Any, *args: Any, steps: int | None = None, **kwargs: Any) -> Any:
+def call(fn: Any, *args: Any, steps: int | None = STEPS, draws: bool = True, **kwargs: Any) -> Any:
     """`fn(*args, **kwargs)`, or raise `NotStarted` or `Wrong`.
 
-    `steps` limits the lines executed in the reader's code.
+    `steps` limits the lines executed in the reader's code. Without `draws` the global random generators must be left
+    alone.
     """
     if not callable(fn):
         raise Wrong(
             gave=_kind(fn), wanted="a function", slip="Hand over the function itself, without calling it."
         )
     try:
-        with same_luck(), line_limit(steps):
+        with same_luck() as touched, line_limit(steps):
             result = fn(*args, **kwargs)
     except LimitReached as reached:
-        raise Wrong(gave="no end", wanted="an end", slip=str(reached)) from None
+        raise Wrong(gave="no end", wanted="an end", where=str(reached)) from None
     except (Exception, SystemExit) as error:
         raise translated(error) from None
     if result is None and is_empty(fn):
         raise NotStarted(f"`{_name(fn)}` has an empty body.")
+    if touched and not draws:
+        raise Wrong(
+            gave=f"{touched[0]}'s global random generator, seeded or drawn from",
+            wanted="a generator of your own, such as `random.Random(seed)`",
+            slip="The global generator belongs to everybody in the process: a neighbour's draw moves yours.",
+        )
     return result
 
 
@@ -72,7 +83,7 @@ def translated(error: BaseException) -> Exception:
     if isinstance(error, NotImplementedError) and frames and _raised_here(error):
         return NotStarted(f"`{frames[-1].tb_frame.f_code.co_name}` still raises NotImplementedError.")
     message = f"{type(error).__name__}: {error}".rstrip(": ")
-    return Wrong(gave=message, wanted="no exception", slip=_last_line(frames))
+    return Wrong(gave=message, wanted="no exception", where=_last_line(frames))
 
 
 def _readers_frames(error: BaseException) -> list[types.TracebackType]:
@@ -118,7 +129,7 @@ def is_placeholder(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and any(item is None or item is ... for item in value)
 
 
-def value_of(answer: Any, steps: int | None = None) -> Any:
+def value_of(answer: Any, steps: int | None = STEPS) -> Any:
     """A value, given as itself or as a function without arguments. Raises `NotStarted` on a placeholder."""
     value = (
         call(answer, steps=steps) if isinstance(answer, (types.FunctionType, types.MethodType)) else answer
@@ -147,8 +158,13 @@ def line_limit(steps: int | None) -> Iterator[None]:
                 raise LimitReached(f"More than {steps} lines were executed. Which condition ends the loop?")
         return line
 
+    known: dict[str, Callable[..., Any] | None] = {}  # by file: this runs at every call of every function
+
     def entered(frame: types.FrameType, event: str, arg: Any) -> Callable[..., Any] | None:
-        return line if is_readers(frame.f_code) else None
+        file = frame.f_code.co_filename
+        if file not in known:
+            known[file] = line if is_readers(frame.f_code) else None
+        return known[file]
 
     before = sys.gettrace()
     sys.settrace(entered)
@@ -159,8 +175,11 @@ def line_limit(steps: int | None) -> Iterator[None]:
 
 
 @contextmanager
-def same_luck() -> Iterator[None]:
-    """Seed every random generator inside, restore all of them afterwards."""
+def same_luck() -> Iterator[list[str]]:
+    """Seed every random generator inside, restore all of them afterwards.
+
+    Yields a list that names, afterwards, the generators that were used inside.
+    """
     python, numeric = random.getstate(), np.random.get_state()
     torch = sys.modules.get("torch")
     cuda = torch is not None and torch.cuda.is_initialized()
@@ -169,9 +188,14 @@ def same_luck() -> Iterator[None]:
     random.seed(SEED)
     np.random.seed(SEED)
     if torch is not None:
-        torch.manual_seed(SEED)
+        torch.default_generator.manual_seed(SEED)
+        if cuda:
+            torch.cuda.manual_seed_all(SEED)
+    seeded, used = _states(torch), []
     try:
-        yield
+        yield used
+        now = _states(torch)
+        used += [name for name in now if now[name] != seeded.get(name, now[name])]
     finally:
         random.setstate(python)
         np.random.set_state(numeric)
@@ -181,9 +205,48 @@ def same_luck() -> Iterator[None]:
                 torch.cuda.set_rng_state_all(chips)
 
 
+def _states(torch: Any) -> dict[str, Any]:
+    """A comparable state of each global generator, by the name of its module."""
+    numeric = np.random.get_state(legacy=False)["state"]
+    states: dict[str, Any] = {
+        "random": random.getstate(),
+        "numpy": (numeric["key"].tobytes(), numeric["pos"]),
+    }
+    if torch is not None:
+        states["torch"] = torch.get_rng_state().numpy().tobytes()
+    return states
+
+
 def fresh(value: Any) -> Any:
     """A deep copy, so that code which writes into its arguments spoils only its own."""
     return value if isinstance(value, INERT) else copy.deepcopy(value)
+
+
+def is_plain(value: Any) -> bool:
+    """Data that a caller may want back as it was: arrays and containers, no models, caches or functions."""
+    if isinstance(value, (tuple, list, set, dict, deque)):
+        items = value.values() if isinstance(value, dict) else value
+        return all(isinstance(item, INERT) or is_plain(item) for item in items)
+    return compare.is_array(value)
+
+
+def kept(arguments: Sequence[Any]) -> list[Any]:
+    """Copies of the plain ones, for `changed`."""
+    return [fresh(one) if is_plain(one) else None for one in arguments]
+
+
+def changed(arguments: Sequence[Any], before: Sequence[Any]) -> Wrong | None:
+    """The verdict on the first argument that is not what it was; `before` comes from `kept`."""
+    for i, (now, old) in enumerate(zip(arguments, before, strict=True), 1):
+        found = None if old is None else compare.difference(_in_order(now), _in_order(old), compare.EXACT)
+        if found:
+            slip = "Work on a copy: the caller still needs what it handed in."
+            return Wrong("", f"argument {i} changed to {found.gave}", f"{found.wanted}, untouched", slip)
+    return None
+
+
+def _in_order(value: Any) -> Any:
+    return list(value) if isinstance(value, deque) else value
 
 
 def _name(fn: Any) -> str:

@@ -23,14 +23,14 @@ class GradingError(AssertionError):
 
 
 class Wrong(Exception):
-    """Raised inside a check when the answer fails.
+    """Raised inside a check when the answer fails. Every field is a sentence or a short value, and may be empty.
 
-    Every field is a sentence or a short value, and may be empty.
+    `slip` guesses at the cause, and the verdict says so ("often because"); `where` is known: a line of the code.
     """
 
-    def __init__(self, case: str = "", gave: str = "", wanted: str = "", slip: str = ""):
-        super().__init__(slip or wanted or gave or case)
-        self.case, self.gave, self.wanted, self.slip = case, gave, wanted, slip
+    def __init__(self, case: str = "", gave: str = "", wanted: str = "", slip: str = "", where: str = ""):
+        super().__init__(slip or where or wanted or gave or case)
+        self.case, self.gave, self.wanted, self.slip, self.where = case, gave, wanted, slip, where
 
 
 class NotStarted(Exception):
@@ -50,6 +50,7 @@ class Verdict:
     gave: str = ""
     wanted: str = ""
     slip: str = ""
+    where: str = ""
     note: str = ""
 
     @property
@@ -59,14 +60,23 @@ class Verdict:
     @property
     def rows(self) -> list[tuple[str, str]]:
         """The labelled lines below the headline."""
-        names = {"case": self.case, "gave": self.gave, "wanted": self.wanted, "slip": self.slip}
+        names = {
+            "case": self.case,
+            "gave": self.gave,
+            "wanted": self.wanted,
+            "where": self.where,
+            "often because:": self.slip,
+        }
         return [(label, text) for label, text in names.items() if text]
 
     @property
     def reason(self) -> str:
-        """Case, gave, wanted, slip and note, without the headline: what the tests look into."""
+        """The labelled lines and the note, without the headline: what the tests look into."""
         return "\n".join(
-            [*(f"{label}: {text}" for label, text in self.rows), *([self.note] if self.note else [])]
+            [
+                *(f"{label.strip(':')}: {text}" for label, text in self.rows),
+                *([self.note] if self.note else []),
+            ]
         )
 
     @property
@@ -76,7 +86,7 @@ class Verdict:
 
     def __str__(self) -> str:
         lines = [f"{self.state}  {self.headline}"]
-        lines += [f"  {label:<7}{text}" for label, text in self.rows]
+        lines += [f"  {label:<6} {text}" for label, text in self.rows]
         return "\n".join([*lines, *([f"  {self.note}"] if self.note else [])])
 
     __repr__ = __str__
@@ -97,6 +107,7 @@ class Verdict:
             gave=tidy(self.gave),
             wanted=tidy(self.wanted),
             slip=tidy(self.slip),
+            where=tidy(self.where),
             note=tidy(self.note),
         )
 

@@ -89,11 +89,7 @@ def loop_returns_prompt(model, prompt, n):
     return prompt + loop(model, prompt, n)
 
 
-def loop_through_helper(model, prompt, n):
-    return _helper(model, prompt, n)
-
-
-def _helper(model, prompt, n):
+def loop_of_theirs(model, prompt, n):
     from lumen.pretend import generate as theirs
 
     return theirs(model, prompt, n)
@@ -124,14 +120,14 @@ ANSWERS = {
         stubs=[lambda: ..., lambda: None],
     ),
     "repeat-kv": Answers(
-        right=[repeat_by_expand, repeat_by_index],
+        right=[repeat_by_expand, repeat_by_index, lambda x, groups: repeat_by_index(x, groups).numpy()],
         wrong=[
             (lambda x, groups: x.repeat(1, groups, 1, 1), "tiling"),
             (lambda x, groups: x, "shape (2, 3, 5, 4)"),
             (lambda x, groups: repeat_by_index(x, groups).double(), "dtype float64"),
             (lambda x, groups: repeat_by_index(x, groups) / 0, "Infinity comes from"),
             (lambda x, groups: repeat_by_index(x, groups) * float("nan"), "gave: NaN"),
-            (lambda x, groups: repeat_by_index(x, groups).numpy(), "a numpy array"),
+            (lambda x, groups: repeat_by_index(x, groups).tolist(), "[[[["),
             (repeat_in_place, "argument 1 changed"),
             (repeat_without_return, "`return` missing"),
             (repeat_typo, "repeat_interleaved(groups, 1)`"),
@@ -182,7 +178,7 @@ ANSWERS = {
             (loop_one_too_many, "needs no pass of its own"),
             (loop_until_equal, "More than 20 calls"),
             (loop_returns_prompt, "gave: 4 at [0]"),
-            (loop_through_helper, "a call of `lumen.pretend.generate`"),
+            (loop_of_theirs, "a call of `lumen.pretend.generate`"),
             (LoopOnTheirCache(), "lumen.pretend.Full"),
             (lambda model, prompt, n: loop(model, prompt, n) if n else [0], "gave: [0]"),
         ],

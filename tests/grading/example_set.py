@@ -61,6 +61,7 @@ exercises.add(
     check=Number(
         lambda: 2 * 30 * 3 * 64 * 4,
         unit="bytes",
+        exact=True,
         slips=[
             Slip(30 * 3 * 64 * 4, "Keys and values are two tensors: a factor 2 is missing."),
             Slip(2 * 30 * 9 * 64 * 4, "Count KV heads (3), not query heads (9)."),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .. import compare, run
+from .. import compare, origin, run
 from ..probe import Probe
 from ..verdict import NotStarted, Wrong
 from .slip import Slip
@@ -40,8 +40,8 @@ class Cases:
 
     `cases` is a list, or a function that makes it on first use. `slips` are wrong implementations: when the
     reader's result equals one of theirs on the failing case, its sentence is the diagnosis. `broken` (debug)
-    is the function as the reader found it. `pure=True` also asks that lists, dicts and arrays handed in come
-    back as they were.
+    is the function as the reader found it; better `Exercise.given`, which finds it in the notebook, where alone it
+    stands. `pure=True` also asks that lists, dicts and arrays handed in come back as they were.
     """
 
     reference: Callable[..., Any]
@@ -53,6 +53,8 @@ class Cases:
     broken: Callable[..., Any] | None = None
 
     def __call__(self, answer: Any, probe: Probe) -> str | None:
+        if self.broken is not None and origin.same_code(answer, self.broken):
+            raise NotStarted("This is still the function as it was given.")
         for case in self.cases() if callable(self.cases) else self.cases:
             with probe.case(case.name):
                 if case.raises is not None:
@@ -66,49 +68,43 @@ class Cases:
             probe.refuses(error, answer, *case.arguments(), slip=case.slip, **run.fresh(case.kwargs))
         except Wrong as wrong:
             name = "" if wrong.gave.endswith("no exception") else wrong.gave.split(":")[0]
-            raise self._explained(answer, case, wrong, lambda result: _raises(result, name)) from None
+            raise self._explained(answer, case, wrong, lambda result: _raises(result, name), probe) from None
 
     def _one(self, answer: Any, case: Case, probe: Probe) -> None:
         tolerance = self.tolerance if case.tolerance is None else case.tolerance
         args, kwargs = case.arguments(), run.fresh(case.kwargs)
-        before = [run.fresh(one) if _plain(one) else None for one in args]
+        before = run.kept(args)
         try:
-            got = probe.call(answer, *args, **kwargs)
+            got = probe.run(answer, *args, **kwargs)
         except Wrong as wrong:
             name = wrong.gave.split(":")[0]
-            raise self._explained(answer, case, wrong, lambda result: _raises(result, name)) from None
+            raise self._explained(answer, case, wrong, lambda result: _raises(result, name), probe) from None
         want = self._reference(case) if case.want is UNSET else case.want
         found = compare.difference(got, want, tolerance, dtype=self.dtype)
         if found:
             differs = Wrong(case.name, found.gave, found.wanted, case.slip or found.slip)
             raise self._explained(
-                answer, case, differs, lambda result: _same(got, result, tolerance, self.dtype)
+                answer, case, differs, lambda result: _same(got, result, tolerance, self.dtype), probe
             )
-        for i, (one, old) in enumerate(zip(args, before, strict=True)):
-            changed = self.pure and _plain(one) and compare.difference(one, old, compare.EXACT)
-            if changed:
-                slip = "Work on a copy: the caller still needs what it handed in."
-                raise Wrong(
-                    case.name,
-                    f"argument {i + 1} changed to {changed.gave}",
-                    f"{changed.wanted}, untouched",
-                    slip,
-                )
+        if self.pure and (wrong := run.changed(args, before)):
+            wrong.case = case.name
+            raise wrong
 
     def _reference(self, case: Case) -> Any:
         with run.same_luck():
             return self.reference(*case.arguments(), **run.fresh(case.kwargs))
 
-    def _explained(self, answer: Any, case: Case, wrong: Wrong, same: Callable[[Any], bool]) -> Exception:
+    def _explained(
+        self, answer: Any, case: Case, wrong: Wrong, same: Callable[[Any], bool], probe: Probe
+    ) -> Exception:
         """`wrong`, with the sentence of the first slip that behaves in the same way on this case."""
         for slip in self.slips:
             if same(_outcome(slip.like, case)):
-                return Wrong(wrong.case, wrong.gave, wrong.wanted, slip.says)
-        if self.broken is not None and same(_outcome(self.broken, case)):
-            if _same_code(answer, self.broken):
-                return NotStarted("This is still the function as it was given.")
+                return Wrong(wrong.case, wrong.gave, wrong.wanted, slip.says, wrong.where)
+        broken = self.broken or probe.given
+        if broken is not None and same(_outcome(broken, case)):
             says = wrong.slip or "On this case it still does what the broken one did."
-            return Wrong(wrong.case, wrong.gave, wrong.wanted, says)
+            return Wrong(wrong.case, wrong.gave, wrong.wanted, says, wrong.where)
         return wrong
 
 
@@ -130,12 +126,3 @@ def _same(got: Any, result: Any, tolerance: float, dtype: bool) -> bool:
 def _raises(result: Any, name: str) -> bool:
     """`result` is an exception of that name; no name means that nothing was raised."""
     return type(result).__name__ == name if isinstance(result, Exception) else not name
-
-
-def _plain(value: Any) -> bool:
-    return compare.is_array(value) or isinstance(value, (list, dict, set))
-
-
-def _same_code(answer: Any, broken: Callable[..., Any]) -> bool:
-    one, other = getattr(answer, "__code__", None), getattr(broken, "__code__", None)
-    return None not in (one, other) and (one.co_code, one.co_names) == (other.co_code, other.co_names)  # type: ignore[union-attr]

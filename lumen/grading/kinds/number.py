@@ -29,15 +29,21 @@ UNITS = [
 class Number:
     """predict: a number, or a function without arguments that returns it.
 
-    `answer` is the number or a function that computes it on first use. `tolerance` is relative; 0 means
-    exact. A wrong number is told its direction and rough ratio, and the slip when it is a known one; mixed-up units
-    are known already.
+    `answer` is the number or a function that computes it on first use. Three significant figures always suffice;
+    `tolerance` (relative) accepts more. `exact=True` asks for every digit, and then the text of the exercise says
+    "exactly". A wrong number is told its direction and rough ratio, and the slip when it is a known one; mixed-up
+    units are known already.
     """
 
     answer: float | Callable[[], float]
     unit: str = ""
     tolerance: float = 0.0
     slips: Sequence[Slip] = ()
+    exact: bool = False
+
+    @property
+    def value(self) -> float:
+        return self.answer() if callable(self.answer) else self.answer
 
     def __call__(self, answer: Any, probe: Probe) -> str | None:
         got = run.value_of(answer, probe.steps)
@@ -46,7 +52,7 @@ class Number:
         if isinstance(got, bool) or not isinstance(got, Real):
             raise Wrong(gave=compare.describe(got), wanted=f"a number{self._in_unit}")
         got = int(got) if isinstance(got, Integral) else float(got)
-        want = self.answer() if callable(self.answer) else self.answer
+        want = self.value
         if self._near(got, want):
             return None
         raise Wrong(
@@ -60,9 +66,10 @@ class Number:
         return f" in {self.unit}" if self.unit else ""
 
     def _near(self, got: float, want: float) -> bool:
-        return got == want or (
-            math.isfinite(got) and abs(got - want) <= max(self.tolerance, 1e-12) * abs(want)
-        )
+        if not math.isfinite(got) or got == want:
+            return got == want
+        apart = 1e-12 * abs(want) if self.exact else max(self.tolerance * abs(want), last_figure(want) / 2)
+        return abs(got - want) <= apart * (1 + 1e-9)
 
     def _hint(self, got: float, want: float) -> str:
         if not math.isfinite(got):
@@ -73,7 +80,7 @@ class Number:
             )
         if abs(want / got - 1) < 0.01:
             side = "smaller" if got > want else "larger"
-            return f"a number slightly {side}{self._in_unit}{'' if self.tolerance else '; it must be exact'}"
+            return f"a number slightly {side}{self._in_unit}{'; it must be exact' if self.exact else ''}"
         larger = want > got
         ratio = want / got if larger else got / want
         if ratio < 1.5:
@@ -82,6 +89,9 @@ class Number:
         return f"a number {'larger' if larger else 'smaller'} by a factor of about {number(about)}"
 
     def _slip(self, got: float, want: float) -> str:
+        for slip in self.slips:  # one that is hit exactly before one that is near
+            if not callable(slip.like) and math.isclose(got, slip.like, rel_tol=1e-6):
+                return slip.says
         for slip in self.slips:
             if slip.like(got) if callable(slip.like) else self._near(got, slip.like):
                 return slip.says
@@ -93,3 +103,8 @@ class Number:
                 ):
                     return f"The formula may be right: {says}."
         return ""
+
+
+def last_figure(value: float) -> float:
+    """The unit of the third significant figure: 1 for 107.37, 0.001 for 0.333."""
+    return 10.0 ** (math.floor(math.log10(abs(value))) - 2) if value else 0.0

@@ -27,22 +27,27 @@ class Statements:
     why: Mapping[str, str]
     number: Number | None = None
 
+    def _parts(self, value: Any) -> tuple[Any, Any]:
+        """Letters and number of a pair; any two things of which the second is a number are a pair."""
+        pair = isinstance(value, (tuple, list)) and len(value) == 2
+        if pair and (isinstance(value, tuple) or not isinstance(value[1], str)):
+            return value[0], value[1]
+        return value, UNSET
+
     def __call__(self, answer: Any, probe: Probe) -> str | None:
-        value = run.value_of(answer, probe.steps)
-        chosen, figure = value if isinstance(value, tuple) and len(value) == 2 else (value, UNSET)
+        chosen, figure = self._parts(run.value_of(answer, probe.steps))
         if isinstance(chosen, str):
             chosen = [letter for letter in chosen if letter.isalnum()]  # "bd", "b, d" and "(b) (d)" alike
-        letters = {
-            str(one).strip().lower()
-            for one in (chosen if isinstance(chosen, (set, list, tuple)) else [chosen])
-        }
+        given = chosen if isinstance(chosen, (set, frozenset, list, tuple)) else [chosen]
+        letters = {str(one).strip().lower() for one in given}
         known = ", ".join(self.why)
-        if not letters or not letters <= set(self.why):
-            raise Wrong(
-                "the choice",
-                compare.describe(chosen),
-                f"one of {known}" if len(self.false) == 1 else f"some of {known}",
+        strange = [one for one in given if str(one).strip().lower() not in self.why]
+        if not letters or strange:
+            wanted = (
+                f"one of {known}" if len(self.false) == 1 else f"{len(self.false)} letters out of {known}"
             )
+            gave = compare.describe(strange[0]) if strange else "no letter"
+            raise Wrong("the choice", gave, wanted)
         standing, missed = sorted(letters - set(self.false)), sorted(set(self.false) - letters)
         if standing:
             raise Wrong(f"statement {standing[0]}", "wrong, you say", "it stands", self.why[standing[0]])

@@ -48,10 +48,6 @@ exercises.add(
                 cost.ridge(CHIPS["A100 80GB SXM"]) / 2,
                 "That is the 80 GB card, whose memory is faster. This one reads 1,555 GB/s.",
             ),
-            Slip(
-                cost.ridge(A100_40GB, "int8") / 2,
-                "624 is the peak for 8-bit arithmetic. Here the weights are unpacked and multiplied in bf16.",
-            ),
         ],
     ),
 )

@@ -20,11 +20,11 @@ from lumen.grading import (
     Decision,
     ExerciseSet,
     Number,
+    Numbers,
     Probe,
     Slip,
     Statements,
 )
-from lumen.grading.run import value_of
 from lumen.hardware import CHIPS
 from lumen.models import Llama, ModelConfig
 from lumen.models.config import CONFIGS
@@ -66,7 +66,7 @@ PRICES = {
 }
 
 
-@exercises.checks(
+exercises.add(
     "token-prices",
     title="Three numbers for an interview",
     kind="predict",
@@ -75,17 +75,8 @@ PRICES = {
     minutes=8,
     points=2,
     shows="A model card is enough to know what a token of context costs; the query heads do not matter.",
+    check=Numbers(PRICES),
 )
-def _token_prices(answer: Any, probe: Probe) -> None:
-    got = value_of(answer, probe.steps)
-    keys = ", ".join(PRICES)
-    with probe.case("the answer"):
-        probe.that(
-            isinstance(got, dict) and set(got) == set(PRICES), gave=got, wanted=f"a dict with the keys {keys}"
-        )
-    for name, number in PRICES.items():
-        with probe.case(name):
-            number(got[name], probe)
 
 
 # build --------------------------------------------------------------------------------------------

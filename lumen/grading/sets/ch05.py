@@ -19,11 +19,11 @@ from lumen.grading import (
     Decision,
     ExerciseSet,
     Number,
+    Numbers,
     Probe,
     Slip,
     Statements,
 )
-from lumen.grading.run import value_of
 from lumen.hardware import CHIPS
 from lumen.models.config import CONFIGS
 
@@ -82,7 +82,7 @@ COUNTS = {
 }
 
 
-@exercises.checks(
+exercises.add(
     "four-samples",
     title="Four samples, counted",
     kind="predict",
@@ -91,17 +91,8 @@ COUNTS = {
     minutes=10,
     points=2,
     shows="Sharing is worth the prompt's full blocks, and copy-on-write costs little beside it.",
+    check=Numbers(COUNTS),
 )
-def _four_samples(answer: Any, probe: Probe) -> None:
-    got = value_of(answer, probe.steps)
-    with probe.case("the answer"):
-        keys = ", ".join(COUNTS)
-        probe.that(
-            isinstance(got, dict) and set(got) == set(COUNTS), gave=got, wanted=f"a dict with the keys {keys}"
-        )
-    for name, number in COUNTS.items():
-        with probe.case(name):
-            number(got[name], probe)
 
 
 # build --------------------------------------------------------------------------------------------

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lumen import cost
-from lumen.grading import Constraint, Decision, ExerciseSet, Number, Probe, Slip, Statements
-from lumen.grading.run import value_of
+from lumen.grading import Constraint, Decision, ExerciseSet, Number, Numbers, Probe, Slip, Statements
 
 exercises = ExerciseSet("06", "The prefix cache", then="chapter 07, semantic caches")
 
@@ -115,6 +114,7 @@ HITS = {
     "not run": Number(
         999 * ((RULES + TOOLS) // BLOCK * BLOCK),
         unit="tokens",
+        exact=True,
         slips=[
             Slip(1_200_000, "The first request finds nothing."),
             Slip(1_208_790, "Hits come in whole blocks of 16."),
@@ -124,7 +124,7 @@ HITS = {
 }
 
 
-@exercises.checks(
+exercises.add(
     "layout-hits",
     title="Where the clock stands",
     kind="predict",
@@ -133,15 +133,8 @@ HITS = {
     minutes=10,
     points=2,
     shows="Hits end at the block in which the first difference lies, and never reach the last token.",
+    check=Numbers(HITS),
 )
-def _layout_hits(answer: Any, probe: Probe) -> None:
-    got = value_of(answer, probe.steps)
-    with probe.case("the answer"):
-        wanted = f"a dict with the keys {', '.join(HITS)}"
-        probe.that(isinstance(got, dict) and set(got) == set(HITS), gave=got, wanted=wanted)
-    for name, number in HITS.items():
-        with probe.case(name):
-            number(got[name], probe)
 
 
 # debug --------------------------------------------------------------------------------------------

@@ -6,21 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from lumen.grading import FP32, Constraint, Decision, ExerciseSet, Number, Probe, Slip, Statements
-from lumen.grading.run import value_of
+from lumen.grading import FP32, Constraint, Decision, ExerciseSet, Number, Numbers, Probe, Slip, Statements
 
 exercises = ExerciseSet("07", "Semantic caches", then="chapter 08, batching")
-
-
-def _all_of(numbers: dict[str, Number], answer: Any, probe: Probe) -> None:
-    """A dict with one number for each name, each with its own verdict."""
-    got = value_of(answer, probe.steps)
-    with probe.case("the answer"):
-        wanted = f"a dict with the keys {', '.join(numbers)}"
-        probe.that(isinstance(got, dict) and set(got) == set(numbers), gave=got, wanted=wanted)
-    for name, number in numbers.items():
-        with probe.case(name):
-            number(got[name], probe)
 
 
 # build --------------------------------------------------------------------------------------------
@@ -131,7 +119,7 @@ MEMORY = {
 }
 
 
-@exercises.checks(
+exercises.add(
     "index-memory",
     title="A million questions",
     kind="predict",
@@ -140,9 +128,8 @@ MEMORY = {
     minutes=10,
     points=2,
     shows="Some bytes of an index are paid for each vector and some once; at a million vectors only the former count.",
+    check=Numbers(MEMORY),
 )
-def _index_memory(answer: Any, probe: Probe) -> None:
-    _all_of(MEMORY, answer, probe)
 
 
 # debug --------------------------------------------------------------------------------------------
@@ -267,7 +254,7 @@ WORTH = {
 }
 
 
-@exercises.checks(
+exercises.add(
     "worth-a-look",
     title="Is it worth the look?",
     kind="predict",
@@ -276,9 +263,8 @@ WORTH = {
     minutes=10,
     points=2,
     shows="Every request pays the look-up, so short answers need high hit rates, and hits save less than they seem to.",
+    check=Numbers(WORTH),
 )
-def _worth_a_look(answer: Any, probe: Probe) -> None:
-    _all_of(WORTH, answer, probe)
 
 
 # literature ---------------------------------------------------------------------------------------

@@ -16,11 +16,10 @@ from lumen.grading import (
     Decision,
     ExerciseSet,
     Number,
-    Probe,
+    Numbers,
     Slip,
     Statements,
 )
-from lumen.grading.run import value_of
 from lumen.hardware import CHIPS
 from lumen.models.config import CONFIGS
 
@@ -82,7 +81,7 @@ STEP = {
 }
 
 
-@exercises.checks(
+exercises.add(
     "step-for-sixteen",
     title="A step for sixteen",
     kind="predict",
@@ -91,17 +90,8 @@ STEP = {
     minutes=10,
     points=2,
     shows="Two numbers of a model and one of a chip say what a batch costs and where it stops paying.",
+    check=Numbers(STEP),
 )
-def _step_for_sixteen(answer: Any, probe: Probe) -> None:
-    got = value_of(answer, probe.steps)
-    with probe.case("the answer"):
-        keys = ", ".join(STEP)
-        probe.that(
-            isinstance(got, dict) and set(got) == set(STEP), gave=got, wanted=f"a dict with the keys {keys}"
-        )
-    for name, check in STEP.items():
-        with probe.case(name):
-            check(got[name], probe)
 
 
 # build: the door ----------------------------------------------------------------------------------

@@ -16,11 +16,10 @@ from lumen.grading import (
     Decision,
     ExerciseSet,
     Number,
-    Probe,
+    Numbers,
     Slip,
     Statements,
 )
-from lumen.grading.run import value_of
 from lumen.hardware import CHIPS
 from lumen.models.config import CONFIGS
 
@@ -236,7 +235,7 @@ FREEZE = {
 }
 
 
-@exercises.checks(
+exercises.add(
     "the-freeze",
     title="A freeze, and the chunk that ends it",
     kind="predict",
@@ -245,17 +244,8 @@ FREEZE = {
     minutes=12,
     points=2,
     shows="Three divisions tell how long a prompt stops everybody, and how small its pieces must be.",
+    check=Numbers(FREEZE),
 )
-def _the_freeze(answer: Any, probe: Probe) -> None:
-    got = value_of(answer, probe.steps)
-    with probe.case("the answer"):
-        keys = ", ".join(FREEZE)
-        probe.that(
-            isinstance(got, dict) and set(got) == set(FREEZE), gave=got, wanted=f"a dict with the keys {keys}"
-        )
-    for name, number in FREEZE.items():
-        with probe.case(name):
-            number(got[name], probe)
 
 
 # debug --------------------------------------------------------------------------------------------

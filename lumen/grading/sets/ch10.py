@@ -16,11 +16,11 @@ from lumen.grading import (
     Decision,
     ExerciseSet,
     Number,
+    Numbers,
     Probe,
     Slip,
     Statements,
 )
-from lumen.grading.run import value_of
 from lumen.hardware import CHIPS
 from lumen.io.stop import StopMatcher
 from lumen.io.stream import StreamDecoder
@@ -65,7 +65,7 @@ QUEUE = {
 }
 
 
-@exercises.checks(
+exercises.add(
     "queue-by-hand",
     title="A queue by hand",
     kind="predict",
@@ -74,18 +74,8 @@ QUEUE = {
     minutes=12,
     points=3,
     shows="Two step times say what a server carries; one subtraction says what happens beyond.",
+    check=Numbers(QUEUE),
 )
-def _queue_by_hand(answer: Any, probe: Probe) -> None:
-    got = value_of(answer, probe.steps)
-    with probe.case("the answer"):
-        probe.that(
-            isinstance(got, dict) and set(got) == set(QUEUE),
-            gave=got,
-            wanted=f"a dict with the keys {', '.join(QUEUE)}",
-        )
-    for name, number in QUEUE.items():
-        with probe.case(name):
-            number(got[name], probe)
 
 
 # build --------------------------------------------------------------------------------------------
