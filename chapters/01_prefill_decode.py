@@ -207,17 +207,13 @@ print("same 24 tokens from both loops and lumen.generate:", by_hand == cached ==
 
 # %% tags=["nbval-ignore-output"]
 if importlib.util.find_spec("transformers"):
-    from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
-    from lumen import assets
-    from lumen.io.convert import hf_folder
+    from lumen.io.convert import hf_model
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    # written by lumen.load
-    folder = hf_folder(assets.path("smollm2-135m"), "smollm2-135m", assets.cache_dir())
-    theirs = AutoModelForCausalLM.from_pretrained(folder).to(device).eval()
+    theirs = hf_model("smollm2-135m", device)  # their code, the same weights
     ids = torch.tensor([question], device=device)
     settings = {"max_new_tokens": 24, "do_sample": False, "eos_token_id": None, "pad_token_id": 2}
     made = theirs.generate(ids, attention_mask=torch.ones_like(ids), **settings)[0, len(question) :].tolist()

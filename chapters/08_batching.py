@@ -681,16 +681,13 @@ print(f"steps: {steps} with a door that opens at every step, {static_steps} with
 
 # %% tags=["nbval-ignore-output"]
 if importlib.util.find_spec("transformers"):
-    from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
-    from lumen import assets
-    from lumen.io.convert import hf_folder
+    from lumen.io.convert import hf_model
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    folder = hf_folder(assets.path("smollm2-135m"), "smollm2-135m", assets.cache_dir())
-    theirs = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).to(device).eval()
+    theirs = hf_model("smollm2-135m", device)  # their code, the same weights
     tokens, pos = lumen.pad(prompts, "left", device=device)
     theirs.generation_config.eos_token_id = None
     made = theirs.generate(
