@@ -168,17 +168,19 @@ def test_the_whole_file_parses_when_nothing_is_damaged():
 def test_the_figure_states_its_finding_and_shows_every_measurement():
     fig = figures.published_misses()
     title = fig.layout.title.text.replace("<br>", " ")
-    assert title.startswith(f"{len(ROWS)} published times") and "none is faster than its bound" in title
-    assert f"{statistics.median(r.ratio for r in ROWS):.1f} times" in title
-    points = [t for t in fig.data if t.mode == "markers"]
+    assert title.startswith(f"Of {len(ROWS)} published times none is faster than its bound")
+    assert f"the median is {statistics.median(r.ratio for r in ROWS):.1f} times" in title
+    points = [t for t in fig.data if t.mode == "markers" and t.x != (None,)]
     assert sum(len(t.x) for t in points) == len(ROWS)
-    assert sum(t.showlegend is not False for t in fig.data) <= 3
+    assert sum(t.showlegend is not False for t in fig.data) == 3
     assert fig.layout.xaxis.type == fig.layout.yaxis.type == "log"
-    symbols = {}
-    for trace in points:
-        for text, symbol in zip(trace.text, trace.marker.symbol, strict=True):
-            symbols.setdefault(text.split("<br>")[0].split(", ")[0].split(" × ")[1], set()).add(symbol)
-    assert all(len(s) == 1 for s in symbols.values()) and len({*map(min, symbols.values())}) == len(symbols)
+    (key,) = [a.text for a in fig.layout.annotations]
+    for row in ROWS:
+        _, sign, words = figures.family(row.measurement.chip)
+        assert f"{sign} {words}" in key
+    assert len({symbol for _, symbol, _, _ in figures.FAMILIES}) == len(figures.FAMILIES)
+    with pytest.raises(ValueError, match="Cerebras has no symbol yet"):
+        figures.family("Cerebras")
 
 
 def test_the_title_follows_the_data():

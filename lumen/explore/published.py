@@ -10,10 +10,15 @@ import plotly.graph_objects as go
 from lumen.explore.theme import figure, log_axis, nice_ticks, palette
 from lumen.hardware.published import Miss, misses, summary
 
-SYMBOLS = (
-    "circle", "square", "diamond", "triangle-up", "cross", "x", "pentagon", "star", "hexagon", "triangle-down",
-    "circle-open", "square-open", "diamond-open", "triangle-up-open", "cross-open",
-)  # fmt: skip
+# A symbol for each family of chips: (how a chip's name begins), plotly's name, the sign in the key, the words.
+FAMILIES = (
+    (("A100",), "circle", "●", "A100"),
+    (("H100", "H200"), "square", "■", "H100, H200"),
+    (("B200",), "diamond", "◆", "B200"),
+    (("L4", "RTX", "T4", "A10"), "triangle-up", "▲", "L40S, RTX"),
+    (("MI",), "x", "✖", "AMD MI"),
+    (("Apple",), "star", "★", "Apple"),
+)
 PHASES = {
     "decode": ("one decode step", palette.orange),
     "prefill": ("one prefill", palette.blue),
@@ -26,14 +31,20 @@ def finding(rows: Sequence[Miss]) -> str:
     ratios = sorted(row.ratio for row in rows)
     faster = sum(ratio < 1 for ratio in ratios)
     floor = "none is faster than its bound" if not faster else f"{faster} are faster than their bound"
-    return (
-        f"{len(ratios)} published times against bytes and FLOPs alone: {floor}, "
-        f"the middle one takes {statistics.median(ratios):.1f} times it, the farthest {ratios[-1]:.1f}"
-    )
+    middle, far = statistics.median(ratios), ratios[-1]
+    return f"Of {len(ratios)} published times {floor}; the median is {middle:.1f} times it, the farthest {far:.1f}"
+
+
+def family(chip: str) -> tuple[str, str, str]:
+    """Symbol, sign and words of a chip's family. Raises `ValueError` for one that has none."""
+    for starts, symbol, sign, words in FAMILIES:
+        if chip.startswith(starts):
+            return symbol, sign, words
+    raise ValueError(f"{chip} has no symbol yet: add its family to FAMILIES in lumen/explore/published.py.")
 
 
 def published_misses(rows: Sequence[Miss] | None = None) -> go.Figure:
-    """Predicted bound against measured time, log-log, with the diagonal; colour by phase, symbol by chip.
+    """Predicted bound against measured time, log-log, with the diagonal; colour by phase, symbol by family of chips.
 
     On the diagonal the chip did what the datasheet allows; above it is what the bound leaves out. The pointer
     shows model, chip, batch, source and date. `rows` from `lumen.hardware.published.misses`, all by default.
@@ -41,10 +52,6 @@ def published_misses(rows: Sequence[Miss] | None = None) -> go.Figure:
     rows = misses() if rows is None else list(rows)
     if not rows:
         raise ValueError("A figure of misses needs at least one measurement.")
-    chips = list(dict.fromkeys(row.measurement.chip for row in rows))
-    if len(chips) > len(SYMBOLS):
-        raise ValueError(f"There are {len(chips)} chips and {len(SYMBOLS)} symbols to tell them apart.")
-    symbol = dict(zip(chips, SYMBOLS, strict=False))
     fig = figure(finding(rows), x="least time after the cost model (ms)", y="measured (ms)", height=460)
     low = 1e3 * min(min(row.bound, row.measured) for row in rows) / 1.3
     high = 1e3 * max(max(row.bound, row.measured) for row in rows) * 1.3
@@ -55,21 +62,34 @@ def published_misses(rows: Sequence[Miss] | None = None) -> go.Figure:
         )  # fmt: skip
     for phase, (name, color) in PHASES.items():
         some = [row for row in rows if row.measurement.phase == phase]
-        if some:
-            fig.add_scatter(
-                x=[1e3 * row.bound for row in some], y=[1e3 * row.measured for row in some],
-                mode="markers", name=name, text=[_hover(row) for row in some],
-                hovertemplate="%{text}<extra></extra>",
-                marker={
-                    "color": color, "size": 9, "symbol": [symbol[row.measurement.chip] for row in some],
-                    "line": {"color": color, "width": 1},
-                },
-            )  # fmt: skip
+        if not some:
+            continue
+        symbols = [family(row.measurement.chip)[0] for row in some]
+        fig.add_scatter(
+            x=[1e3 * row.bound for row in some], y=[1e3 * row.measured for row in some], mode="markers",
+            name=name, legendgroup=phase, showlegend=False, text=[_hover(row) for row in some],
+            hovertemplate="%{text}<extra></extra>",
+            marker={"color": color, "size": 9, "opacity": 0.8, "symbol": symbols},
+        )  # fmt: skip
+        # the legend explains colours, the line below it symbols
+        fig.add_scatter(
+            x=[None],
+            y=[None],
+            mode="markers",
+            name=name,
+            legendgroup=phase,
+            marker={"color": color, "size": 9},
+        )
+    key = dict.fromkeys(f"{sign} {words}" for _, sign, words in (family(r.measurement.chip) for r in rows))
     log_axis(fig, "x", nice_ticks(low, high))
     log_axis(fig, "y", nice_ticks(low, high))
     fig.update_layout(showlegend=True)
+    signs = list(key)
+    text = "line: the bound · dotted: twice the bound<br>" + "<br>".join(
+        "&nbsp; ".join(signs[i : i + 3]) for i in range(0, len(signs), 3)
+    )
     fig.add_annotation(
-        text="dotted: twice the bound", x=0.02, y=0.98, xref="paper", yref="paper", showarrow=False,
+        text=text, x=0.02, y=0.98, xref="paper", yref="paper", showarrow=False, align="left",
         xanchor="left", yanchor="top", font={"color": palette.grey, "size": 12},
     )  # fmt: skip
     return fig

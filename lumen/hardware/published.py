@@ -102,17 +102,22 @@ class Measurement:
         """What the cost model says, from datasheet and shape alone, in the same unit as `seconds`. [s]"""
         from lumen.cost.predict import predict_decode, predict_prefill
 
-        chip, formats = self.together(), {"weight_dtype": self.weights, "kv_dtype": self.kv}
-        if self.phase == "decode":
+        chip, weights, kv = self.together(), self.weights, self.kv
+
+        def step(context: int) -> float:
             return predict_decode(
-                self.config, chip, self.context, self.batch, self.compute, **formats
+                self.config, chip, context, self.batch, self.compute, weight_dtype=weights, kv_dtype=kv
             ).seconds
-        seconds = predict_prefill(self.config, chip, self.prompt, self.batch, self.compute, **formats).seconds
+
+        if self.phase == "decode":
+            return step(self.context)
+        seconds = predict_prefill(
+            self.config, chip, self.prompt, self.batch, self.compute, weight_dtype=weights, kv_dtype=kv
+        ).seconds
         if self.phase == "answer":
             # the cache grows by one position a step, so that the step in the middle is the mean
             middle = self.prompt + self.output // 2
-            step = predict_decode(self.config, chip, middle, self.batch, self.compute, **formats).seconds
-            seconds = (seconds + (self.output - 1) * step) / self.output
+            seconds = (seconds + (self.output - 1) * step(middle)) / self.output
         return seconds
 
 
