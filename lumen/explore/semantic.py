@@ -1,4 +1,4 @@
-"""The semantic lab: two questions, their cosine, what a threshold says, and what the second check says and why."""
+"""The semantic lab: two questions, their cosine, what a threshold says, and what the second look says and why."""
 
 from __future__ import annotations
 
@@ -9,33 +9,42 @@ from typing import Any
 
 from IPython.display import display
 
-from lumen.semantic.encoder import Encoder, unit
-from lumen.semantic.verify import Verdict, check
 from lumen.explore.lab import SOFT, numbers, show_recorded, why_static
 from lumen.explore.theme import palette
+from lumen.semantic.check import check
+from lumen.semantic.encoder import Encoder, unit
 
 STORED, ASKED = "How do I delete a file?", "How do I not delete a file?"
 RECORDED = (
     (STORED, ASKED),
     (STORED, "What's the command for deleting a file?"),
     ("Is Saturn bigger than Jupiter?", "Is Jupiter bigger than Saturn?"),
+    ("How do I fix a dripping tap?", "How do I repair a dripping tap?"),
+    ("How do I get curry out of a shirt?", "How do I get rust out of trousers?"),
     (STORED, "Why does bread rise?"),
 )
+REASONS = {
+    "": "nothing differs that its rules know",
+    "negation": "negation: a no on one side only",
+    "number": "number: other numbers",
+    "roles": "roles: the same words, two of them exchanged",
+    "edit": "edit: all the same but for one word of the subject",
+}
 
 
 @dataclass(frozen=True)
 class Compared:
-    """Two questions, their cosine, and the two verdicts. `hit` needs both."""
+    """Two questions, their cosine, whether it is near enough, and the rule that refuses. `hit` needs both."""
 
     stored: str
     asked: str
     cosine: float
     near: bool
-    verdict: Verdict
+    rule: str
 
     @property
     def hit(self) -> bool:
-        return self.near and self.verdict.same
+        return self.near and not self.rule
 
 
 class SemanticLab:
@@ -55,10 +64,6 @@ class SemanticLab:
     def view(self, stored: str, asked: str) -> str:
         """The comparison as HTML."""
         done = self.compare(stored, asked)
-        verdict = done.verdict
-        reason = (
-            "nothing differs that its rules know" if verdict.same else f"{verdict.rule}: {verdict.reason}"
-        )
         ends = "The stored answer is served." if done.hit else "A miss: the model is asked."
         color = palette.blue if done.hit else palette.orange
         return (
@@ -68,10 +73,10 @@ class SemanticLab:
                 [
                     ("cosine", f"{done.cosine:.3f}"),
                     (f"threshold {self.threshold:.2f}", "near enough" if done.near else "too far"),
-                    ("second check", "may hit" if verdict.same else "refused"),
+                    ("second look", "refused" if done.rule else "may hit"),
                 ]
             )
-            + f'<p style="margin:6px 0"><span style="{SOFT}">{html.escape(reason)}</span><br>'
+            + f'<p style="margin:6px 0"><span style="{SOFT}">{html.escape(REASONS[done.rule])}</span><br>'
             f'<b style="border-left:4px solid {color};padding-left:8px">{ends}</b></p>'
         )
 

@@ -155,6 +155,24 @@ def ablation(sets: dict[str, Set], threshold: float) -> dict[str, dict[str, Rate
     }
 
 
+def as_one_cache(
+    held: Set, threshold: float, rules: tuple[str, ...] = RULES, candidates: int = 8
+) -> tuple[int, int]:
+    """Right and wrong hits when all stored questions lie in one cache and all others are asked: the nearest that
+    passes is served. Right is only a pair's own partner."""
+    right = wrong = 0
+    for place, pair in enumerate(held.pairs):
+        cosines = held.stored @ held.asked[place]
+        for near in np.argsort(-cosines)[:candidates]:
+            if cosines[near] < threshold:
+                break
+            if not check(pair.asked, held.pairs[near].stored, rules):
+                good = pair.same and held.pairs[near].stored == pair.stored
+                right, wrong = right + good, wrong + (not good)
+                break
+    return right, wrong
+
+
 def cross_encoder(name: str | Path) -> Callable[[Sequence[Pair]], np.ndarray]:
     """A scorer from a local folder of a sentence-transformers cross-encoder. Nothing is downloaded."""
     from sentence_transformers import CrossEncoder

@@ -386,6 +386,19 @@ def test_threshold_moves_with_the_keyboard(show):
     assert "2 right and 1 wrong" in w.locator("svg[role=img]").get_attribute("aria-label")
 
 
+def test_threshold_lists_the_pairs_that_flip_next(show):
+    rows = [("paraphrase", 0.5 + place / 50, "") for place in range(10)] + [("opposite", 0.71, "negation")]
+    w = show(Threshold(scored(*rows), threshold=0.7, checked=True))
+    listed = w.locator("table.near tr")
+    assert listed.count() == 6
+    said = {row.split("\t")[0].strip(): row for row in listed.all_inner_texts()}
+    assert "refused: negation" in said["0.710"] and "right hit" in said["0.700"] and "no hit" in said["0.680"]
+    w.get_by_label("Threshold (cosine)").press("ArrowLeft")
+    w.get_by_label("Threshold (cosine)").press("ArrowLeft")
+    said = {row.split("\t")[0].strip(): row for row in listed.all_inner_texts()}
+    assert "right hit" in said["0.680"]
+
+
 def loaded(name, slow):
     """An engine whose steps take `slow` seconds and as much again for each prompt, under three loads."""
     runs = [

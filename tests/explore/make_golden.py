@@ -106,7 +106,7 @@ def radix_cases() -> list[dict[str, Any]]:
 
 def threshold_cases() -> list[dict[str, Any]]:
     pairs = [
-        ["paraphrase", 0.87, False], ["paraphrase", 0.8, True], ["paraphrase", 0.62, False],
+        ["paraphrase", 0.87, False], ["retyped", 0.8, True], ["paraphrase", 0.62, False],
         ["opposite", 0.92, True], ["entity", 0.8, False], ["roles", 0.996, True], ["unrelated", -0.03, False],
     ]  # fmt: skip
     asked = [(cut, checked) for cut in (0.0, 0.62, 0.8, 0.81, 1.0) for checked in (False, True)]

@@ -30,7 +30,7 @@ def front(monkeypatch):
 
 def test_both_verdicts_are_given(front):
     done = front.compare(semantic.STORED, NOT)
-    assert done.near and not done.verdict.same and done.verdict.rule == "negation" and not done.hit
+    assert done.near and done.rule == "negation" and not done.hit
     same = front.compare(semantic.STORED, semantic.STORED)
     assert same.hit and same.cosine == pytest.approx(1)
     far = front.compare(semantic.STORED, "Zzz?")
@@ -60,6 +60,6 @@ def test_typed_text_is_escaped(front):
 def test_the_stored_page_holds_runs_and_no_widget(front, monkeypatch):
     monkeypatch.setenv("LUMEN_BOOK", "1")
     semantic.semantic_lab(Letters(), threshold=0.9)
-    assert lab.LIVE in front.shown[-1].data and front.shown[-1].data.count("second check") == len(
+    assert lab.LIVE in front.shown[-1].data and front.shown[-1].data.count("second look") == len(
         semantic.RECORDED
     )
