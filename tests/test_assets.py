@@ -222,7 +222,7 @@ print((folder / "a.txt").read_text())
     processes = [
         subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) for _ in range(3)
     ]
-    assert [process.communicate(timeout=60)[0] for process in processes] == ["alpha\n"] * 3
+    assert [process.communicate(timeout=600)[0] for process in processes] == ["alpha\n"] * 3
     assert (tmp_path / "log").read_text() == "fetched\n"
     assert everything(cache) == WHOLE
 

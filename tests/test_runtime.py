@@ -27,7 +27,7 @@ def test_a_team_ends_with_the_thread_that_computed():
         count = lambda: len(os.listdir("/proc/self/task"))
         before = count()
         in_passing_thread(work)
-        end = time.monotonic() + 10
+        end = time.monotonic() + 300
         while count() > before and time.monotonic() < end:
             time.sleep(0.01)  # a thread leaves the list a moment after it was joined
         passing = count()
@@ -35,6 +35,6 @@ def test_a_team_ends_with_the_thread_that_computed():
         print(passing - before, count() - passing)
     """
     ran = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=900
     )
     assert ran.stdout.split() == ["0", "1"], ran.stderr

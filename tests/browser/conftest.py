@@ -121,6 +121,7 @@ def watched(browser, size: str):
     """A page that reaches nothing but this machine and writes what goes wrong into `page.problems`."""
     width, height = SIZES[size]
     context = browser.new_context(viewport={"width": width, "height": height}, reduced_motion="reduce")
+    context.set_default_timeout(120_000)  # ms; a busy machine is no failure
     page = context.new_page()
     page.problems = []
 

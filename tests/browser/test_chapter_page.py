@@ -73,7 +73,7 @@ def test_a_guess_is_remembered_and_shown_beside_the_answer(page, modules):
     field.fill("39,4")
     page.get_by_text("Reveal", exact=True).press("Enter")
     assert page.locator(".you-said").inner_text() == "You said 39,4 ×."
-    page.locator(".plotly-graph-div[data-ready]").wait_for(timeout=5000)
+    page.locator(".plotly-graph-div[data-ready]").wait_for(timeout=120000)
     labels = page.locator(".ytick text").all_inner_texts()
     assert set(labels) == {"your guess", "model", "measured"}
     show(page, modules)
@@ -93,7 +93,7 @@ def test_words_in_place_of_a_number_are_answered(page):
 
 def test_a_guess_that_came_after_the_figure_joins_it(page):
     page.get_by_text("Reveal", exact=True).press("Enter")
-    page.locator(".plotly-graph-div[data-ready]").wait_for(timeout=5000)
+    page.locator(".plotly-graph-div[data-ready]").wait_for(timeout=120000)
     assert page.locator(".ytick text").count() == 2
     page.get_by_label("How many times?").fill("1000")
     page.wait_for_function("document.querySelectorAll('.ytick text').length === 3")

@@ -20,7 +20,7 @@ def test_the_html_part_draws_itself(dark, screen, modules):
         screen.goto(f"{modules}/explore.css", wait_until="load")
         theme_attribute = "theme='dark'" if dark else ""
         screen.set_content(f"<!doctype html><html {theme_attribute}><body>{stored}</body></html>")
-        screen.wait_for_selector(".scatterlayer path.js-line", state="attached", timeout=10000)
+        screen.wait_for_selector(".scatterlayer path.js-line", state="attached", timeout=120000)
     finally:
         screen.unroute("https://cdn.plot.ly/**")
     ink = screen.locator(".gtitle").evaluate("e => getComputedStyle(e).fill")

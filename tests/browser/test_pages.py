@@ -88,7 +88,7 @@ def test_figures_wait_until_they_are_near(site, wide):
     last = boxes.nth(boxes.count() - 1)
     assert last.locator(".plotly-graph-div").count() == 0
     last.scroll_into_view_if_needed()
-    last.locator(".plotly-graph-div[data-ready]").wait_for(timeout=5000)
+    last.locator(".plotly-graph-div[data-ready]").wait_for(timeout=120000)
     assert wide.problems == []
 
 

@@ -19,13 +19,13 @@ from lumen.io.gguf_header import read_header
 from lumen.io.tokenizer_files import from_gguf
 from lumen.models.weights import hf_shapes
 
-SECONDS, MEMORY = 2.0, 64 * 2**20  # per file; the whole file has 50 KB
+SECONDS, MEMORY = 30.0, 64 * 2**20  # of processor time, and at the peak, per file; the whole file has 50 KB
 
 
 def load_gguf(path: Path) -> bool:
     """True if the file loads to a model of the shape it describes, False if it is refused; anything else is a fault."""
     tracemalloc.start()
-    start = time.perf_counter()
+    start = time.process_time()
     try:
         header = read_header(path)
         config = config_of(header, "tiny")
@@ -40,7 +40,7 @@ def load_gguf(path: Path) -> bool:
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert peak < MEMORY, f"{peak:,} bytes for a file of {path.stat().st_size:,}"
-        assert time.perf_counter() - start < SECONDS
+        assert time.process_time() - start < SECONDS
 
 
 @pytest.fixture(scope="module")

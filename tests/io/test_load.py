@@ -167,7 +167,7 @@ print(load(folder, "cpu").model.config.num_layers)
     processes = [
         subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) for _ in range(2)
     ]
-    assert [process.communicate(timeout=100)[0].strip() for process in processes] == ["2", "2"]
+    assert [process.communicate(timeout=600)[0].strip() for process in processes] == ["2", "2"]
     assert (tmp_path / "log").read_text() == "made\n"
 
 

@@ -94,12 +94,12 @@ def test_nothing_that_is_shown_could_still_belong_to_a_stop() -> None:
 
 
 def test_time_is_linear_in_the_text() -> None:
-    """A quadratic search takes minutes here: 200,000 characters, each beginning a stop of 5,000."""
+    """A quadratic search takes a quarter of an hour here: 200,000 characters, each beginning a stop of 5,000."""
     matcher = StopMatcher(["a" * 5000 + "b"])
-    start = time.perf_counter()
+    start = time.process_time()
     shown = "".join(matcher.feed("a")[0] for _ in range(200_000))
     assert len(shown) == 195_000
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 60
 
 
 def test_no_stops_let_everything_through() -> None:

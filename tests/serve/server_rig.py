@@ -146,7 +146,7 @@ def app_of(engine, **settings) -> Starlette:
     return create_app(engine, engine.tokenizer, NAME, Settings(**settings))
 
 
-get, post = partial(httpx.get, timeout=60), partial(httpx.post, timeout=60)  # a busy machine is no failure
+get, post = partial(httpx.get, timeout=600), partial(httpx.post, timeout=600)  # a busy machine is no failure
 
 
 @dataclass
@@ -163,7 +163,7 @@ class Live:
     def service(self):
         return self.app.state.service
 
-    def wait_until(self, true: Callable[[], bool], seconds: float = 60.0) -> None:
+    def wait_until(self, true: Callable[[], bool], seconds: float = 600.0) -> None:
         end = time.monotonic() + seconds
         while not true():
             assert time.monotonic() < end, "this did not come about in time"
@@ -171,7 +171,7 @@ class Live:
 
     def tasks(self) -> int:
         """How many asyncio tasks the server's loop has now."""
-        return asyncio.run_coroutine_threadsafe(_count_tasks(), self.loop).result(5)
+        return asyncio.run_coroutine_threadsafe(_count_tasks(), self.loop).result(600)
 
     def signal(self) -> None:
         self.server.handle_exit(signal.SIGTERM, None)

@@ -6,7 +6,6 @@ The server is a lock: it answers one request at a time, each after SERVICE secon
 from __future__ import annotations
 
 import asyncio
-import time
 
 import pytest
 
@@ -18,15 +17,36 @@ SERVICE, FREEZE = 0.005, 0.3
 PROMPTS = [Prompt(str(i), 1, 1) for i in range(40)]
 
 
+class Virtual(asyncio.SelectorEventLoop):
+    """A loop whose clock jumps to the next timer instead of waiting for it: how busy the machine is changes nothing."""
+
+    def __init__(self):
+        super().__init__()
+        self.now, ready = 0.0, self._selector.select
+
+        def select(timeout):
+            self.now += timeout or 0.0
+            return ready(0)
+
+        self._selector.select = select
+
+    def time(self):
+        return self.now
+
+
+def now():
+    return asyncio.get_running_loop().time()
+
+
 def one_place(freeze_at=None):
     """send(prompt, intended, zero) of a server that serves one at a time and freezes before one request."""
     lock = asyncio.Lock()
 
     async def send(prompt, intended, zero):
-        start = time.perf_counter() - zero
+        start = now() - zero
         async with lock:
             await asyncio.sleep(FREEZE if prompt.text == str(freeze_at) else SERVICE)
-        end = time.perf_counter() - zero
+        end = now() - zero
         return Record(start if intended is None else intended, start, (end,), end, 1, 1)
 
     return send
@@ -34,17 +54,19 @@ def one_place(freeze_at=None):
 
 def play(*args, send=None, **kwargs):
     async def go():
-        return await drive(send or one_place(20), PROMPTS, *args, **kwargs)
+        return await drive(send or one_place(20), PROMPTS, *args, clock=now, **kwargs)
 
-    return asyncio.run(go())
+    with asyncio.Runner(loop_factory=Virtual) as runner:
+        return runner.run(go())
 
 
 def test_an_open_loop_keeps_its_schedule_whatever_the_server_does():
     schedule = [0.01 * i for i in range(40)]
     records, seconds = play(schedule)
-    assert [r.intended for r in records] == schedule and seconds >= 0.39
-    late = [r.queue for r in records]
-    assert min(late) >= 0 and percentile(late, 50) < 0.1  # sent when due, frozen server or not
+    assert [r.intended for r in records] == schedule and seconds == pytest.approx(0.2 + FREEZE + 19 * SERVICE)
+    assert [r.queue for r in records] == pytest.approx(
+        [0.0] * 40, abs=1e-6
+    )  # sent when due, frozen server or not
 
 
 def test_coordinated_omission():
@@ -53,7 +75,7 @@ def test_coordinated_omission():
     closed, _ = play(max_concurrency=1)
     opened, _ = play([0.01 * i for i in range(40)])
     slow = [sum(e > 0.06 for e in samples(r, "e2el")) for r in (closed, opened)]
-    assert slow[0] <= 3 and slow[1] >= 15
+    assert slow[0] == 1 and slow[1] >= 15
 
 
 def test_a_limit_on_concurrency_hides_the_wait_unless_it_is_counted_from_the_schedule():

@@ -87,7 +87,7 @@ def test_smollm2_from_the_command_line():
         ready = process.stdout.readline()
         url = re.search(r"http://127\.0\.0\.1:\d+/v1", ready)[0]
         assert ready.startswith("Lumen serves smol ") and "Ctrl-C" in ready
-        with openai.OpenAI(base_url=url, api_key="sesame", max_retries=0, timeout=120) as api:
+        with openai.OpenAI(base_url=url, api_key="sesame", max_retries=0, timeout=600) as api:
             question = [{"role": "user", "content": "What is the capital of France?"}]
             ask = {"model": "smol", "messages": question, "temperature": 0}
             answer = api.chat.completions.create(**ask)
@@ -114,7 +114,7 @@ def test_real_answers_equal_generate(loaded):
     app = app_of(Engine(loaded.model, loaded.tokenizer, num_blocks=32))
 
     async def go():
-        async with client_of(app, timeout=120) as client:
+        async with client_of(app, timeout=600) as client:
             bodies = [
                 {"model": "tiny", "prompt": p, "max_tokens": 12, "temperature": 0, "logprobs": 2}
                 for p in prompts

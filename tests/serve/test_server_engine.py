@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from functools import cache
 
 import httpx
@@ -24,7 +25,7 @@ def ask_all(engine, *bodies, path="/v1/completions", together=False, **settings)
         return answer.json()
 
     async def go():
-        async with client_of(app := app_of(engine, **settings), timeout=30) as client:
+        async with client_of(app := app_of(engine, **settings), timeout=600) as client:
             asking = [one(client, body) for body in bodies]
             found = await asyncio.gather(*asking) if together else [await each for each in asking]
             check_empty(app)
@@ -161,8 +162,14 @@ def test_metrics_parse_and_add_up():
             usages.append(post(url, json=body | extra).json()["usage"])
         post(url, json=body | {"prompt": "d", "stream": True})
         assert post(url, json=body | {"prompt": "e", "max_tokens": 999}).status_code == 400
+        step, engine.step = (
+            engine.step,
+            lambda: (time.sleep(0.05), step())[1],
+        )  # it would take 12 s; who asks leaves
         with pytest.raises(httpx.ReadTimeout):
-            httpx.post(url, json=body | {"prompt": "f", "max_tokens": 250}, timeout=0.02)
+            httpx.post(
+                url, json=body | {"prompt": "f", "max_tokens": 250}, timeout=httpx.Timeout(600, read=0.02)
+            )
         server.wait_until(lambda: server.service.worker.num_live == 0 and not engine.has_work)
         answer = get(f"{server.url}/metrics")
         check_empty(server.app)

@@ -53,7 +53,7 @@ def test_sixty_four_streams_on_a_pool_for_eight():
             return "".join(event["choices"][0]["text"] for event in events_of(answer.text))
 
         async def go():
-            async with httpx.AsyncClient(timeout=60, limits=httpx.Limits(max_connections=64)) as client:
+            async with httpx.AsyncClient(timeout=600, limits=httpx.Limits(max_connections=64)) as client:
                 return await asyncio.gather(*(one(client, body) for body in bodies))
 
         texts = asyncio.run(go())
@@ -123,7 +123,7 @@ def test_pieces_of_any_bytes_join_to_the_whole_text():
     ]  # fmt: skip
 
     async def go():
-        async with client_of(app_of(engine), timeout=60) as client:
+        async with client_of(app_of(engine), timeout=600) as client:
             found = await asyncio.gather(*(client.post("/v1/chat/completions", json=body) for body in bodies))
             return [events_of(answer.text) for answer in found]
 
@@ -157,7 +157,7 @@ def test_memory_stays_flat():
         return tracemalloc.get_traced_memory()[0]
 
     async def go():
-        async with client_of(app_of(engine), timeout=60) as client:
+        async with client_of(app_of(engine), timeout=600) as client:
             await round_of(client, 100)
             return await round_of(client, 100), await round_of(client, 300)
 
