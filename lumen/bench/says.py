@@ -129,6 +129,7 @@ class Sentence:
     example: Mapping[str, Any] = field(default_factory=dict)
     at: float = 1.0
     unit: str = "×"
+    effect: float = 1.0
     bound: Bound | None = None
     more_words: Sequence[str] = ()
     less_words: Sequence[str] = ()
@@ -142,10 +143,11 @@ class Sentence:
 
     def cases(self) -> dict[str, tuple[Outcome, Estimate]]:
         """Estimates by name, each with the outcome that it must have: zero, noisy, reversed, doubled, implausible."""
-        step = self.at if self.at > 0 else 1.0
+        step = self.effect
 
         def est(value: float, low: float, high: float) -> Estimate:
-            return Estimate(*(self.at + step * x for x in (value, low, high)), n=12, unit=self.unit)
+            value, low, high = (self.at + step * x for x in (value, low, high))
+            return Estimate(value, low, high, 12, self.unit)
 
         found: dict[str, tuple[Outcome, Estimate]] = {
             "zero": ("same", est(0.0, -0.01, 0.01)),
@@ -162,7 +164,7 @@ class Sentence:
             )
         else:
             return found
-        found["implausible"] = ("implausible", Estimate(*beyond, n=12, unit=self.unit))
+        found["implausible"] = ("implausible", Estimate(*beyond, 12, self.unit))
         for name, (_, shown) in found.items():  # a bound may be nearer than twice the effect
             if outcome(shown, self.at, 0.0, self.bound) == "implausible":
                 found[name] = ("implausible", shown)
@@ -177,6 +179,7 @@ def sentence(
     *,
     at: float | str = 1.0,
     unit: str = "×",
+    effect: float | None = None,
     bound: Bound | None = None,
     more_words: Sequence[str] = (),
     less_words: Sequence[str] = (),
@@ -184,15 +187,17 @@ def sentence(
     """Mark a function (estimate, **facts) -> str, so that the test suite reads it at every outcome.
 
     `example` are facts it can be called with. `at` is what the estimate is judged against, a number or the name of
-    the fact that holds it; `unit` the estimate's. `bound` as in `says`, if the function has one: then an estimate
-    beyond it is rendered, too. `more_words` may stand in the text only when the outcome is "more", `less_words` only
-    when it is "less".
+    the fact that holds it; `unit` the estimate's. `effect` is a difference from `at` that nobody could call none, by
+    default `at` itself, 10 when that is 0 (points, milliseconds): the cases lie at it and at half of it. `bound` as in
+    `says`, if the function has one: then an estimate beyond it is rendered, too. `more_words` may stand in the text
+    only when the outcome is "more", `less_words` only when it is "less".
     """
     facts = dict(example or {})
 
     def mark(fn: F) -> F:
         level = float(facts[at]) if isinstance(at, str) else at
-        marked = Sentence(fn, facts, level, unit, bound, tuple(more_words), tuple(less_words))
+        clear = effect if effect is not None else abs(level) or 10.0
+        marked = Sentence(fn, facts, level, unit, clear, bound, tuple(more_words), tuple(less_words))
         _SENTENCES[marked.name] = marked
         return fn
 

@@ -22,6 +22,7 @@ from sphinx.util.docutils import SphinxDirective
 from lumen.explore.widget import inline_module
 
 MIME = "application/vnd.plotly.v1+json"
+MEASURED = "application/vnd.lumen.measured+json"  # beside the text of `provenance`: for a test, not for readers
 _PLAIN_SPAN = re.compile(r'<span class="(?:n|p|w)">([^<]*)</span>')
 _TITLE = re.compile(r"\A# @title[^\n]*\n")
 _MARKER = re.compile(r"^[ \t]*### (BEGIN|END) (SOLUTION|HIDDEN TESTS)[ \t]*\n?", flags=re.MULTILINE)
@@ -35,6 +36,8 @@ class PlotlyMime:
     @staticmethod
     def handle_mime(renderer: Any, data: Any, inline: bool) -> list[nodes.Node] | None:
         """A raw HTML node for one stored figure; None for anything else, which MyST-NB then renders itself."""
+        if data.mime_type == MEASURED:
+            return []
         if data.mime_type != MIME or inline:
             return None
         renderer.add_js_file("plotly", "plotly.min.js", {"defer": "defer"})
