@@ -16,7 +16,10 @@ async ({ theme, first }) => {
   const widgets = [...document.querySelectorAll(".lumen-widget")];
   const idle = () => widgets.filter((w) => !w.shadowRoot || !w.shadowRoot.querySelector("h3, form, svg"));
   await until(() => !idle().length, () => `${idle().length} of ${widgets.length} explorers did not start`);
-  await pause(boxes.length ? 120 : 30); // the figures follow the theme
+  const ink = theme === "dark" ? "rgb(206, 214, 221)" : "rgb(34, 40, 50)"; // of plotly-render.js
+  const stale = () => boxes.filter((b) => getComputedStyle(b.querySelector(".gtitle") ?? b).fill !== ink && b.querySelector(".gtitle"));
+  await until(() => !stale().length, () => `${stale().length} of ${boxes.length} figures did not follow the theme`);
+  await pause(30);
 
   // a label at a point outside its axes, be it by a rounding error, is left out in silence
   for (const plot of first ? document.querySelectorAll(".plotly-graph-div[data-ready]") : []) {
@@ -42,7 +45,7 @@ async ({ theme, first }) => {
   }
 
   // nothing is cut: no code, output or formula scrolls sideways on a desk, no table on a phone
-  for (const e of document.querySelectorAll("article :is(pre, .pst-scrollable-table-container, .cell_output, .output, .math)")) {
+  for (const e of document.querySelectorAll("article :is(pre, .pst-scrollable-table-container, .cell_output, .output, div.math)")) {
     if (!first || !e.checkVisibility() || e.closest("details.quiet, .tag_setup, .wide")) continue;
     const scrolls = ["auto", "scroll", "hidden"].includes(getComputedStyle(e).overflowX) && e.scrollWidth > e.clientWidth + 1;
     const table = e.matches(".pst-scrollable-table-container");
