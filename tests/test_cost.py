@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -258,7 +259,10 @@ def test_a_paged_prefill_gathers_the_whole_cache():
 def measured_chip(**changes):
     """A machine whose operators reach half of its ceilings."""
     reached = Achieved(
-        matmul=((1, 0.25e9), (512, 50e9)), attention=((1024, 25e9),), cache_read=((1, 5e9),), elementwise=8e9
+        matmul=((1, 0.25e9), (512, 50e9)),
+        attention=((1024, 25e9),),
+        cache_read=((1, 5e9),),
+        elementwise=((1, 8e9),),
     )
     fields = {"overhead_s": 1e-5, "kind": "measured", "achieved": {"fp32": reached}} | changes
     return Chip("half", {"fp32": 100e9}, 10e9, 16e9, **fields)
@@ -271,7 +275,8 @@ def test_a_measured_prediction_uses_what_was_reached():
     assert step.parts["projections"] + step.parts["mlp"] + step.parts["head"] == pytest.approx(
         2 * matrices / 0.25e9
     )
-    assert step.parts["overhead"] == pytest.approx(cost.operators(SMOL) * 1e-5)
+    others = cost.operators(SMOL) - (4 * SMOL.num_layers + 1)  # a product was measured with its start
+    assert step.parts["overhead"] == pytest.approx(others * 1e-5)
     assert step.bound_by == "memory"
     prefill = cost.predict_prefill(SMOL, measured_chip(), 1024, dtype="fp32")
     assert prefill.parts["mlp"] == pytest.approx(cost.prefill_flops(SMOL, 1024).mlp / 50e9)
@@ -281,7 +286,7 @@ def test_a_measured_prediction_uses_what_was_reached():
 
 def test_overhead_adds_on_a_cpu_and_hides_on_a_gpu():
     work = cost.predict_decode(SMOL, measured_chip(overhead_s=0.0), 1, dtype="fp32").seconds
-    waiting = cost.operators(SMOL) * 1e-5
+    waiting = (cost.operators(SMOL) - 4 * SMOL.num_layers - 1) * 1e-5
     assert cost.predict_decode(SMOL, measured_chip(), 1, dtype="fp32").seconds == pytest.approx(
         work + waiting
     )
@@ -291,6 +296,43 @@ def test_overhead_adds_on_a_cpu_and_hides_on_a_gpu():
     assert cost.predict_decode(SMOL, gpu, 1, dtype="fp32", overhead_operators=0).seconds == pytest.approx(
         work
     )
+
+
+def test_operators_between_weights_start_cold():
+    """Left out at first: in batch 1 the forecast missed 7 % of the step, as the probe's own step fits the caches."""
+    warm = cost.predict_decode(SMOL, measured_chip(), 1, dtype="fp32")
+    cold_chip = measured_chip(cold_overhead_s=3e-5, cache_bytes=32e6)
+    cold = cost.predict_decode(SMOL, cold_chip, 1, dtype="fp32")
+    assert cold.parts["overhead"] == pytest.approx(3 * warm.parts["overhead"])
+    small = SMOL.with_(vocab_size=1000, num_layers=2)  # 16 MB of weights leave the rest where it is
+    assert cost.weight_bytes(small, "fp32") < 32e6
+    parts = [cost.predict_decode(small, c, 1, dtype="fp32").parts for c in (measured_chip(), cold_chip)]
+    assert parts[0] == parts[1]
+
+
+def test_every_product_pays_for_its_start():
+    reached = measured_chip().achieved["fp32"]
+    starts = replace(reached, matmul_start=((1, 1e-4), (8, 3e-4)))
+    free, paid = (
+        cost.predict_decode(SMOL, measured_chip(achieved={"fp32": curves}), 1, 8, "fp32").parts
+        for curves in (reached, starts)
+    )
+    more = {part: paid[part] - free[part] for part in ("projections", "mlp", "head")}
+    assert more == {
+        "projections": pytest.approx(60 * 3e-4), "mlp": pytest.approx(60 * 3e-4), "head": pytest.approx(3e-4)
+    }  # fmt: skip
+
+
+def test_many_rows_move_their_values_at_the_rate_of_many_rows():
+    """Flat beyond 512 rows at first: prefills of 4,096 and more were forecast 14 to 19 % too fast."""
+    slow = replace(measured_chip().achieved["fp32"], elementwise=((512, 8e9), (4096, 2e9)))
+    seconds = [
+        cost.predict_prefill(SMOL, measured_chip(achieved={"fp32": slow}), 512, batch, "fp32").parts[
+            "elementwise"
+        ]
+        for batch in (1, 8)
+    ]
+    assert seconds[1] == pytest.approx(4 * 8 * seconds[0])
 
 
 def test_smaller_weights_are_not_held_to_the_rate_of_larger_ones():

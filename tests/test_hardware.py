@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from time import perf_counter
 
 import pytest
 import torch
@@ -11,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lumen import hardware
-from lumen.hardware import CHIPS, Achieved, Chip, at, measured, probes, ridge
+from lumen.hardware import CHIPS, Achieved, Chip, at, measured, probes, ridge, starts, working_set
+from lumen.hardware.products import Layers
+from lumen.hardware.sampling import UNSURE, Budget, Samples
 
 
 @pytest.mark.parametrize("chip", CHIPS.values(), ids=CHIPS)
@@ -52,7 +55,7 @@ def test_a_curve_passes_through_its_points_and_stays_between_them(size):
 
 # -- keeping a measurement ---------------------------------------------------------------------------------------
 
-CURVES = Achieved(((1, 1e9), (512, 9e9)), ((32, 2e9),), ((1, 3e9),), 4e9)
+CURVES = Achieved(((1, 1e9), (512, 9e9)), ((32, 2e9),), ((1, 3e9),), ((8, 4e9),), ((1, 1e-5),))
 
 
 @pytest.fixture
@@ -123,35 +126,167 @@ def test_a_cache_folder_that_cannot_be_written_costs_a_warning_only(machine, tmp
         assert hardware.measure(progress=False).bandwidth == 2e10
 
 
-# -- the probes, on a machine too small to take long --------------------------------------------------------------
+def test_what_was_kept_is_read_without_measuring(machine):
+    assert hardware.kept() is None and not machine
+    assert hardware.measure(progress=False) == hardware.kept() and len(machine) == 1
+
+
+# -- the budget, on a clock that the test turns ------------------------------------------------------------------
+
+
+class Clock:
+    """Time that passes only when somebody works."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+    def work(self, seconds):
+        def call():
+            self.now += seconds
+
+        return call
+
+
+def test_a_probe_samples_until_its_share_is_spent():
+    clock = Clock()
+    budget = Budget(10.0, clock)
+    took = budget.each("work", {"a": clock.work(0.01), "b": clock.work(0.03)}, 2.0)
+    assert 1.9 < clock.now <= 2.0 and not budget.cut
+    assert took["a"].median == pytest.approx(0.01) and took["b"].best == pytest.approx(0.03)
+    assert len(took["a"].seconds) == len(took["b"].seconds) > 40
+
+
+def test_a_slow_machine_takes_fewer_samples_and_says_so():
+    """Ten calls of 1 s in a share of 3 s: the first ones, once each, within twice the share."""
+    clock = Clock()
+    budget = Budget(15.0, clock)
+    took = budget.each("many sizes", {n: clock.work(1.0) for n in range(10)}, 3.0)
+    assert 0 in took and len(took) < 10 and clock.now <= 2 * 3.0 + 1.0
+    assert all(samples.spread == UNSURE for samples in took.values())
+    assert any("many sizes" in words for words in budget.cut)
+
+
+def test_who_overruns_takes_from_those_that_follow():
+    clock = Clock()
+    budget = Budget(5.0, clock)
+    budget.each("slow", {0: clock.work(6.0)}, 1.0)
+    took = budget.each("late", {n: clock.work(1.0) for n in range(8)}, 4.0)
+    assert list(took) == [0], "the first is always timed, nothing else once the budget is spent"
+    assert clock.now <= 8.0
+
+
+def test_progress_rises_to_the_end_and_never_falls():
+    clock, seen = Clock(), []
+    Budget(2.0, clock, seen.append).each("work", {0: clock.work(0.5)}, 9.0)
+    assert seen == sorted(seen) and seen[0] > 0 and len(set(seen)) >= 3 and seen[-1] <= 1.0
+
+
+def test_a_call_may_say_which_seconds_count():
+    clock = Clock()
+
+    def call():
+        clock.now += 1.0
+        return 0.25
+
+    took = Budget(10.0, clock).each("part", {0: call}, 5.0)
+    assert took[0].median == 0.25 and clock.now <= 5.0
+
+
+def test_spread_is_half_the_middle_half():
+    assert Samples((1.0, 1.0, 1.0, 1.0)).spread == 0
+    assert Samples((8.0, 9.0, 10.0, 11.0, 12.0)).spread == pytest.approx(0.1)
+    assert Samples((1.0, 1.0)).spread == UNSURE, "two samples that agree prove nothing"
+
+
+@pytest.mark.parametrize(
+    "last, memory, expected",
+    [
+        (32 * 2**20, 24e9, 512), (80 * 2**20, 24e9, 640), (300 * 2**20, 256e9, 768), (1 << 30, 1e12, 768),
+        (300 * 2**20, 4 * 2**30, 512), (32 * 2**20, 2**30, 128), (32 * 2**20, 0.0, 512),
+    ],
+)  # fmt: skip
+def test_the_working_set_is_capped(monkeypatch, last, memory, expected):
+    """300 MiB of L3 made it 2.4 GiB, and `measure` 395 s and 5 GB."""
+    monkeypatch.setattr(working_set, "last_cache", lambda device: last)
+    monkeypatch.setattr(working_set, "memory_bytes", lambda: memory)
+    assert working_set.beyond_cache(torch.device("cpu")) == expected * 2**20
 
 
 @pytest.fixture
 def small(monkeypatch):
-    monkeypatch.setattr(probes, "beyond_cache", lambda device: 2**22)
-    monkeypatch.setattr(probes, "measure", lambda fn, *_, **__: _once(fn))
-    monkeypatch.setattr(
-        probes, "compare", lambda fns, *_, **__: {name: _once(fn) for name, fn in fns.items()}
-    )
+    """Probes that read little, on layers that are soon multiplied by."""
+    from lumen.models.config import CONFIGS
+
+    for module in (probes, working_set, __import__("lumen.hardware.products", fromlist=["x"])):
+        monkeypatch.setattr(module, "beyond_cache", lambda device: 2**22)
+        monkeypatch.setattr(
+            module,
+            "probe_shape",
+            lambda device: CONFIGS["smollm2-135m"].with_(hidden_size=64, intermediate_size=96),
+        )
 
 
-def _once(fn):
-    from lumen import bench
+class Ticks(Clock):
+    """Every look at this clock takes a fixed time: a machine whose speed does not depend on who else is there."""
 
-    return bench.measure(fn, repeats=1, warmup=0)
+    def __init__(self, tick):
+        super().__init__()
+        self.tick, self.first = tick, None
+
+    def __call__(self):
+        self.now += self.tick
+        return self.now
+
+
+@pytest.mark.parametrize("tick", [0.03, 0.25])
+def test_the_whole_measurement_ends_in_time(small, tick):
+    """With calls of 60 ms as of half a second: about 15 s, or up to 30 with fewer samples."""
+    clock = Ticks(tick)
+    with torch.inference_mode():
+        chip = measured._measure(torch.device("cpu"), "some", 2, False, 15.0, clock)
+    assert clock.now <= (17.0 if tick == 0.03 else 30.0)
+    assert tick == 0.03 or "cut short: " in chip.note
+    assert chip.details["seconds"] <= clock.now
+    assert chip.overhead_s > 0 and chip.cold_overhead_s > 0 and chip.bandwidth > 0
+    known = {
+        "bandwidth",
+        "overhead",
+        "cold overhead",
+        "fp32 matmul",
+        "fp32 attention",
+        "fp32 cache_read",
+        "fp32 elementwise",
+    }
+    assert known <= set(chip.uncertainty) and all(share >= 0 for share in chip.uncertainty.values())
+
+
+def test_a_cache_too_large_to_leave_behind_is_noted(small, monkeypatch):
+    monkeypatch.setattr(working_set, "last_cache", lambda device: 2**22)
+    with torch.inference_mode():
+        chip = measured._measure(torch.device("cpu"), "some", 2, False, 15.0, Ticks(0.25))
+    assert "1.0 times the last cache" in chip.note
+
+
+# -- the probes, on a machine too small to take long --------------------------------------------------------------
 
 
 def test_every_probe_gives_a_rate_of_a_real_machine(small):
     """Between a thousandth of and a thousand times a laptop: a wrong factor of a million in a unit would show."""
     cpu = torch.device("cpu")
     with torch.inference_mode():
-        curves = probes.achieved(cpu, torch.float32, (1, 3))
-        reads = probes.read_bandwidth(cpu)
-        overhead = probes.operator_overhead(cpu, torch.float32)
-    assert [rows for rows, _ in curves.matmul] == [1, 3]
-    rates = [rate for curve in (curves.matmul, curves.attention, curves.cache_read) for _, rate in curve]
-    assert all(1e7 < rate < 1e13 for rate in [*rates, curves.elementwise, *reads.values()])
-    assert 1e-7 < overhead < 1e-2
+        curves, products, _ = probes.achieved(Layers(cpu, torch.float32), (1, 3, 64), Budget(99.0, Ticks(0.01)), 3.0)
+        reads = probes.read_bandwidth(cpu, Budget(1.0, Ticks(0.01)), 0.1)
+        warm = starts.warm_start(cpu, torch.float32, Budget(1.0, Ticks(0.01)), 0.1)
+    assert [rows for rows, _ in curves.matmul] == [1, 3, 64]
+    named = (curves.matmul, curves.attention, curves.cache_read, curves.elementwise)
+    rates = [rate for curve in named for _, rate in curve] + [1 / samples.best for samples in reads.values()]
+    assert all(1e7 < rate < 1e13 for rate in rates)
+    assert all(0 <= start < 1e-2 for _, start in curves.matmul_start)
+    cold = [samples.median for samples in products.between]
+    assert len(cold) == 2 and all(1e-7 < seconds < 1e-2 for seconds in [warm.median, *cold])
 
 
 def test_products_are_timed_with_the_kernel_that_a_loaded_model_runs(small, monkeypatch):
@@ -163,9 +298,18 @@ def test_products_are_timed_with_the_kernel_that_a_loaded_model_runs(small, monk
     seen, packed = [], linear.packed
     monkeypatch.setattr(linear, "packed", lambda x, *rest: seen.append(x.shape[0]) or packed(x, *rest))
     with torch.inference_mode():
-        probes.matmul_curve(torch.device("cpu"), torch.float32, (1, 8))
-    assert set(seen) == {8}
+        Layers(torch.device("cpu"), torch.float32).products(Budget(9.0, Ticks(0.01)), 1.0, (1, 8))
+    assert set(seen) == {4, 8}, "four rows lay the weights out, before the clock starts"
 
 
-def test_probes_leave_the_caches_of_the_chip_behind():
-    assert probes.beyond_cache(torch.device("cpu")) >= 512 * 2**20
+def test_a_step_keeps_products_and_operators_apart(small):
+    """The products' seconds and the operators' seconds are all of the step, and each operator is counted once."""
+    layers = Layers(torch.device("cpu"), torch.float32)
+    with torch.inference_mode():
+        step = starts.Step(2, layers.some(1), torch.empty(()))
+        began = perf_counter()
+        products = step()
+        whole = perf_counter() - began
+    between = step.operators_s[-1] * step.count
+    assert products > 0 and between > 0 and products + between <= whole
+    assert len(step.between) == len(layers.some(1)) and step.count > 10 * len(layers.layers)

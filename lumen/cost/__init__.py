@@ -4,15 +4,17 @@ Pure functions of numbers, `lumen.models.config.ModelConfig` and `lumen.hardware
 Bytes are B, times are s, rates are 1/s. `dtype` may be a name ("bf16", "q4_0"), a torch dtype, or bytes per
 value.
 
-    formats      bits per weight with scales, largest values
     shapes       matrices, parameters, weight bytes
     memory       KV cache, users that fit
     flops        FLOPs by part, exact and approximate, crossover
     roofline     bytes of a step, intensity, ridge, MFU, MBU
     predict      seconds of a prefill and of a decode step
+    waterfall    a measured step taken apart: floor, what each kind of operator adds, what is left
     mixed        seconds of a step over chunks of prompts and answers' tokens together
     speculation  expected tokens and speed-up of drafting
     money        end-to-end latency, price of tokens, prompt caching
+
+Bits of number formats come from `lumen.formats`, the number of operators from `lumen.models.counts`.
 """
 
 from __future__ import annotations
@@ -28,16 +30,6 @@ from lumen.cost.flops import (
     flops_per_token,
     prefill_flops,
     step_flops,
-)
-from lumen.cost.formats import (
-    FLOATS,
-    FloatFormat,
-    bits_per_weight,
-    bytes_per_value,
-    dtype_name,
-    grouped_bits,
-    read_speedup,
-    two_four_storage,
 )
 from lumen.cost.memory import (
     cache_saving,
@@ -64,9 +56,7 @@ from lumen.cost.money import (
 from lumen.cost.predict import (
     Part,
     Prediction,
-    elementwise_bytes,
     max_batch,
-    operators,
     predict_decode,
     predict_prefill,
 )
@@ -92,6 +82,18 @@ from lumen.cost.speculation import (
     expected_tokens_limit,
     speculative_speedup,
 )
+from lumen.cost.waterfall import waterfall
+from lumen.formats import (
+    FLOATS,
+    FloatFormat,
+    bits_per_weight,
+    bytes_per_value,
+    dtype_name,
+    grouped_bits,
+    read_speedup,
+    two_four_storage,
+)
+from lumen.models.counts import elementwise_bytes, operators
 
 __all__ = [
     "FLOATS",
@@ -158,6 +160,7 @@ __all__ = [
     "tpot_of_rate",
     "two_four_storage",
     "wasted_share",
+    "waterfall",
     "weight_bytes",
     "weight_storage",
 ]

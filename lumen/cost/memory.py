@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lumen.cost.formats import bytes_per_value
 from lumen.cost.shapes import weight_bytes, weight_storage
+from lumen.formats import bytes_per_value
 
 if TYPE_CHECKING:
     from lumen.models.config import ModelConfig

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lumen.cost.flops import causal_pairs
-from lumen.cost.formats import dtype_name
 from lumen.cost.memory import kv_bytes, kv_bytes_per_token
 from lumen.cost.predict import CacheKind, Part, Prediction, _matrices, _sum
+from lumen.formats import dtype_name
 from lumen.hardware import Chip, at
 
 if TYPE_CHECKING:
@@ -67,4 +67,4 @@ def predict_mixed(
         copied = 2 * sum(kv_bytes(config, held + count, dtype=kv) for held, count in pieces)
     written = kv_bytes_per_token(config, kv) * tokens + copied
     parts["cache"] = Part(written / chip.bandwidth, "memory")
-    return _sum(config, chip, parts, tokens, dtype, overhead_operators)
+    return _sum(config, chip, parts, tokens, dtype, weight_dtype, overhead_operators)

@@ -1,10 +1,17 @@
 """How long a prefill and a decode step take, from the model's shape and the chip's rates.
 
 A matrix takes the longer of reading its weights and multiplying by them. A step is the sum of its matrices,
-its attention, its other operators, and a fixed time an operator. On a datasheet chip the rates are peaks,
-everything but matrices and attention is fused away and overhead is nothing: the prediction is a bound that
-no program beats. On a measured chip the rates are those that such operators reached alone, so the
-prediction is a forecast. Nothing is fitted to the model that is being predicted.
+its attention, its other operators, and a fixed time an operator.
+
+On a datasheet chip the rates are peaks, everything but matrices and attention is fused away and overhead is
+nothing: the prediction is a **bound** that no program beats. It leaves out whatever keeps a program from its
+peaks: kernels that reach part of them, launches, activations that travel through memory, the sampler, and
+everything between chips and between steps.
+
+On a measured chip the rates are medians of what such operators reached alone, so the prediction is a
+**forecast** of a median. Nothing is fitted to the model that is being predicted. It leaves out what operators
+do to each other, except that weights push everything else out of the caches; the sampler and the loop around
+the step; and whatever else the machine did then or does now.
 """
 
 from __future__ import annotations
@@ -13,10 +20,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from lumen.cost.flops import causal_pairs
-from lumen.cost.formats import bytes_per_value, dtype_name
 from lumen.cost.memory import kv_bytes, kv_bytes_per_token, max_users
-from lumen.cost.shapes import matmuls
+from lumen.cost.shapes import matmuls, weight_bytes
+from lumen.formats import bytes_per_value, dtype_name
 from lumen.hardware import Chip, at
+from lumen.models.counts import elementwise_bytes, operators, products
 
 if TYPE_CHECKING:
     from lumen.models.config import ModelConfig
@@ -37,40 +45,13 @@ class Prediction:
     """A predicted time, its parts, and what most of it is bound by: "memory", "compute" or "overhead".
 
     `parts` are seconds of "projections", "mlp", "head", "attention", "cache" (writes), "elementwise"
-    (measured chips only) and "overhead". They add up to `seconds`, except on a GPU, where overhead runs
-    beside the work.
+    (measured chips only) and "overhead" (of a product on a CPU it lies in the product's own part). They add
+    up to `seconds`, except on a GPU, where overhead runs beside the work.
     """
 
     seconds: float
     parts: dict[str, float]
     bound_by: str
-
-
-def operators(config: ModelConfig) -> int:
-    """Operators that do work in one eager forward (views left out).
-
-    A layer: four matrices, attention, two cache writes, two norms, two additions, three of RoPE, four biases,
-    and the activation function (with a product in SwiGLU). Around the layers about thirty: look-ups, the
-    mask, checks, norm and head.
-    """
-    rope = 3 if config.positions == "rope" else 0
-    biases = 4 if config.bias else 0
-    activation = 2 if config.mlp == "swiglu" else 1
-    return config.num_layers * (11 + rope + biases + activation) + 30
-
-
-def elementwise_bytes(config: ModelConfig, rows: int, dtype: object = "bf16") -> float:
-    """Bytes that eager norms, additions, RoPE, activation functions and reshapes read and write. [B]
-
-    Values a row and layer: two norms 4d, two additions 6d; RoPE on queries and keys, a product 2, a
-    concatenation 2, a multiply-add 4; activation function 2F, product with the gate 3F; attention's output
-    copied once into rows, 2·H·D.
-    """
-    queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-    rope = 8 * (queries + keys) if config.positions == "rope" else 0
-    activation = (5 if config.mlp == "swiglu" else 2) * config.intermediate_size
-    layer = 10 * config.hidden_size + rope + activation + 2 * queries
-    return rows * config.num_layers * layer * bytes_per_value(dtype)
 
 
 def predict_prefill(
@@ -87,6 +68,9 @@ def predict_prefill(
     overhead_operators: int | None = None,
 ) -> Prediction:
     """Seconds until `batch` prompts of `prompt` tokens are cached and their last rows are through the head.
+
+    A bound on a datasheet chip, a forecast on a measured one; the module says what each leaves out. Not in it
+    are tokenization and the choice of the first token.
 
     `dtype` is what the chip computes in, `weight_dtype` and `kv_dtype` what is stored; they default to
     `dtype`. `overhead_operators` replaces the count of an eager forward, for compiled or fused programs.
@@ -111,7 +95,7 @@ def predict_prefill(
     written = kv_bytes(config, prompt, batch, kv)
     copied = 0 if cache == "static" else 2 * kv_bytes(config, held + prompt, batch, kv)
     parts["cache"] = Part((written + copied) / chip.bandwidth, "memory")
-    return _sum(config, chip, parts, batch * prompt, dtype, overhead_operators)
+    return _sum(config, chip, parts, batch * prompt, dtype, weight_dtype, overhead_operators)
 
 
 def predict_decode(
@@ -127,6 +111,9 @@ def predict_decode(
     overhead_operators: int | None = None,
 ) -> Prediction:
     """Seconds of one decode step: `batch` new tokens that see `context` keys each, themselves included.
+
+    A bound on a datasheet chip, a forecast on a measured one; the module says what each leaves out. Not in it
+    are the sampler, detokenization and the engine's own work between two steps.
 
     `cache="dynamic"` or `"paged"` adds the copy of the whole cache that growing by concatenation and gathering
     blocks make, read and written. The other arguments are those of `predict_prefill`.
@@ -146,7 +133,7 @@ def predict_decode(
     parts["attention"] = Part(max(memory, compute), "memory" if memory >= compute else "compute")
     written = kv_bytes_per_token(config, kv) * batch + (0 if cache == "static" else 2 * read)
     parts["cache"] = Part(written / chip.bandwidth, "memory")
-    return _sum(config, chip, parts, batch, dtype, overhead_operators)
+    return _sum(config, chip, parts, batch, dtype, weight_dtype, overhead_operators)
 
 
 def max_batch(
@@ -192,18 +179,30 @@ def _matrices(
         rate = at(curves.matmul, used) if curves else chip.peak(dtype)
         limit: Literal["memory", "compute"] = "memory" if memory >= flops / chip.peak(dtype) else "compute"
         before = parts[matrix.part].seconds if matrix.part in parts else 0.0
-        parts[matrix.part] = Part(before + max(memory, flops / rate), limit)
+        starts = matrix.count * at(curves.matmul_start, used) if curves else 0.0
+        parts[matrix.part] = Part(before + max(memory, flops / rate + starts), limit)
     return parts
 
 
 def _sum(
-    config: ModelConfig, chip: Chip, parts: dict[str, Part], rows: int, dtype: object, count: int | None
+    config: ModelConfig,
+    chip: Chip,
+    parts: dict[str, Part],
+    rows: int,
+    dtype: object,
+    weight_dtype: object,
+    count: int | None,
 ) -> Prediction:
     """Add what only eager programs on measured chips pay, add up, and say what took longest."""
     curves = chip.achieved.get(dtype_name(dtype))
     if curves:
-        parts["elementwise"] = Part(elementwise_bytes(config, rows, dtype) / curves.elementwise, "memory")
-    overhead = chip.overhead_s * (operators(config) if count is None else count)
+        moved = elementwise_bytes(config, rows, dtype)
+        parts["elementwise"] = Part(moved / at(curves.elementwise, rows), "memory")
+    if count is None:
+        # The start of a product was measured with the product; a GPU's host has to start every operator.
+        count = operators(config) - (products(config) if curves and not chip.asynchronous else 0)
+    read = weight_bytes(config, dtype if weight_dtype is None else weight_dtype)
+    overhead = chip.overhead(read) * count
     work = sum(part.seconds for part in parts.values())
     # A CPU starts an operator when the last one has ended; a GPU works while the host prepares the next.
     seconds = max(work, overhead) if chip.asynchronous else work + overhead

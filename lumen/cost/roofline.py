@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lumen.cost.flops import step_flops
-from lumen.cost.formats import bytes_per_value
 from lumen.cost.memory import kv_bytes, kv_bytes_per_token
 from lumen.cost.shapes import weight_bytes
+from lumen.formats import bytes_per_value
 from lumen.hardware import Chip, ridge
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
-from lumen.cost.formats import bytes_per_value
+from lumen.formats import bytes_per_value
 
 if TYPE_CHECKING:
     from lumen.models.config import ModelConfig

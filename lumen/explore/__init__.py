@@ -17,7 +17,7 @@ _HOME = {
     "Threshold": "threshold",
     "QueueLoad": "queue_load",
     "Knee": "knee",
-    "waterfall": "waterfall",
+    "waterfall": "step_waterfall",
     "Timelines": "timelines",
     "prompt_order_lab": "prompt_order",
     "published_misses": "published",

@@ -34,11 +34,17 @@ def gpu_name() -> str | None:
 
 
 def memory_bytes() -> float:
-    """Main memory of the machine; 0 when the system does not say. [B]"""
+    """Main memory that this process may use, a container's limit included; 0 when the system does not say. [B]"""
     try:
-        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+        sizes = [float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))]
     except (AttributeError, OSError, ValueError):
         return 0.0
+    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            sizes.append(float(Path(limit).read_text()))
+        except (OSError, ValueError):  # no such file, or "max"
+            continue
+    return min(sizes)
 
 
 def versions(packages: tuple[str, ...] = ("torch", "numpy", "lumen-inference")) -> dict[str, str]:

@@ -6,7 +6,10 @@ import dataclasses
 import json
 import os
 import re
+import statistics
+import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,32 +18,32 @@ from tqdm.auto import tqdm
 from lumen.hardware.chip import Achieved, Chip
 from lumen.hardware.identity import cpu_name, gpu_name, memory_bytes, versions
 
-LAYOUT = 4  # of the kept file; a change makes older files be measured again
-ROWS = (1, 2, 3, 4, 6, 8, 16, 32, 64, 128, 256, 512)
-GPU_ROWS = (*ROWS, 1024, 4096)
+LAYOUT = 5  # of the kept file; a change makes older files be measured again
+BUDGET_S = 15.0
+# The most important first: a slow machine has no time for all.
+ROWS = (1, 8, 2, 4, 32, 16, 3, 512, 64, 128, 4096)
+GPU_ROWS = (*ROWS, 256, 1024, 2048)
+BAR = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}"
 
 
 def measure(refresh: bool = False, threads: int | None = None, *, progress: bool = True) -> Chip:
     """Measure this machine, or return what was kept for the same processor, threads and torch.
 
     `threads` is the number torch computes with, by default what it uses now. `refresh` measures again. The
-    device is that of `lumen.device()`. Takes about 25 s on two cores. A kept file that cannot be read is
-    measured again, with a warning.
+    device is that of `lumen.device()`. Takes about 15 s and 2 GiB; on a machine busy with other things
+    up to 30 s with fewer samples, and `Chip.note` names what was cut short. How sure each rate is stands in
+    `Chip.uncertainty`. A kept file that cannot be read is measured again, with a warning.
     """
     import torch
 
     from lumen.bench.timer import threads as with_threads
-    from lumen.runtime import device as chosen_device
 
-    device = chosen_device()
-    count = threads or torch.get_num_threads()
-    name = (gpu_name() or cpu_name()) if device.type == "cuda" else cpu_name()
-    key = {"device": name, "threads": count, "torch": versions()["torch"], "layout": LAYOUT}
+    device, name, count, key = _machine(threads)
     path = kept_at(key)
     if not refresh and path.is_file():
         try:
             return _read(path, key)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             warnings.warn(
                 f"The kept measurement {path.name} cannot be used ({error}); measuring this machine again.",
                 stacklevel=2,
@@ -51,6 +54,32 @@ def measure(refresh: bool = False, threads: int | None = None, *, progress: bool
     return chip
 
 
+def kept(threads: int | None = None) -> Chip | None:
+    """What `measure` would return without measuring; None when there is nothing kept that can be used."""
+    *_, key = _machine(threads)
+    try:
+        return _read(kept_at(key), key)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _machine(threads: int | None) -> tuple[Any, str, int, dict[str, Any]]:
+    """The device, its name, torch's threads, and the key of its measurement."""
+    import torch
+
+    from lumen.runtime import device as chosen_device
+
+    device = chosen_device()
+    count = threads or torch.get_num_threads()
+    name = (gpu_name() or cpu_name()) if device.type == "cuda" else cpu_name()
+    return (
+        device,
+        name,
+        count,
+        {"device": name, "threads": count, "torch": versions()["torch"], "layout": LAYOUT},
+    )
+
+
 def kept_at(key: dict[str, Any]) -> Path:
     """The file that keeps the measurement of `key`."""
     folder = Path(os.environ.get("LUMEN_CACHE") or Path.home() / ".cache" / "lumen")
@@ -58,41 +87,74 @@ def kept_at(key: dict[str, Any]) -> Path:
     return folder / "chips" / f"{words}.json"
 
 
-def _measure(device: Any, name: str, count: int, progress: bool) -> Chip:
+def _measure(
+    device: Any,
+    name: str,
+    count: int,
+    progress: bool,
+    budget_s: float = BUDGET_S,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Chip:
     import torch
 
-    from lumen.hardware import probes
+    from lumen.hardware import probes, starts, working_set
+    from lumen.hardware.products import Layers
+    from lumen.hardware.sampling import Budget
 
     on_gpu = device.type == "cuda"
     rows = GPU_ROWS if on_gpu else ROWS
-    with tqdm(total=3, desc="measuring this machine", leave=False, disable=not progress) as bar:
-        reads = probes.read_bandwidth(device)
-        bar.update()
+    last, read = working_set.last_cache(device), working_set.beyond_cache(device)
+    with tqdm(
+        total=100, desc="measuring this machine", leave=False, disable=not progress, bar_format=BAR
+    ) as bar:
+        budget = Budget(budget_s, clock, lambda share: bar.update(int(100 * share) - bar.n))
+        reads = probes.read_bandwidth(device, budget, budget_s / 15)
         formats = {"fp32": torch.float32}
-        base = probes.quick_rate(device, torch.float32)
+        base = probes.quick_rate(device, torch.float32, budget)
         for short, dtype in (("bf16", torch.bfloat16), ("fp16", torch.float16)):
-            if probes.quick_rate(device, dtype) > base:  # slower than fp32: emulated, not worth anyone's time
+            # slower than fp32: emulated, not worth anyone's time
+            if probes.quick_rate(device, dtype, budget) > base:
                 formats[short] = dtype
-        bar.total += len(formats) - 1
+        sure = {"bandwidth": min(samples.spread for samples in reads.values())}
         curves: dict[str, Achieved] = {}
+        peaks: dict[str, float] = {}
         for short, dtype in formats.items():
-            curves[short] = probes.achieved(device, dtype, rows)
-            bar.update()
-        overhead = probes.operator_overhead(device, torch.float32)
-        bar.update()
+            if curves and budget.spent > budget_s:
+                budget.cut.append(f"{short}: left out")
+                continue
+            if short == "fp32":
+                warm = starts.warm_start(device, dtype, budget, budget_s / 15)
+            seconds = (budget_s - budget.spent) / (len(formats) - len(curves))
+            curves[short], products, spread = probes.achieved(Layers(device, dtype), rows, budget, seconds)
+            peaks[short] = products.peak
+            sure |= {f"{short} {what}": share for what, share in spread.items()}
+            if short == "fp32":
+                cold = products.between
+    sure["overhead"] = warm.spread
+    if cold:
+        sure["cold overhead"] = statistics.median(samples.spread for samples in cold)
+    note = f"torch {torch.__version__}; bandwidth is the faster of a matrix-vector product and a sum"
+    if read < 4 * last:
+        note += f"; {read / 2**20:.0f} MiB read in turn, only {read / last:.1f} times the last cache"
+    if budget.cut:
+        note += "; cut short: " + ", ".join(budget.cut)
     memory = torch.cuda.get_device_properties(device).total_memory if on_gpu else memory_bytes()
     return Chip(
         name=name if on_gpu else f"{name}, {count} thread{'s' if count > 1 else ''}",
-        flops={short: max(rate for _, rate in curve.matmul) for short, curve in curves.items()},
-        bandwidth=max(reads.values()),
+        flops=peaks,
+        bandwidth=max(1 / samples.best for samples in reads.values()),
         memory=float(memory),
-        overhead_s=overhead,
+        overhead_s=warm.median,
+        cold_overhead_s=statistics.median(samples.median for samples in cold) if cold else 0.0,
+        cache_bytes=float(last),
         source="lumen.hardware.measure",
         kind="measured",
-        note=f"torch {torch.__version__}; bandwidth is the faster of a matrix-vector product and a sum",
+        note=note,
         asynchronous=on_gpu,
         achieved=curves,
-        details={f"read_{kind}": rate for kind, rate in reads.items()},
+        details={f"read_{kind}": 1 / samples.best for kind, samples in reads.items()}
+        | {"seconds": budget.spent},
+        uncertainty=sure,
     )
 
 
@@ -116,15 +178,12 @@ def _read(path: Path, key: dict[str, Any]) -> Chip:
     fields = dict(kept["chip"])
     fields["achieved"] = {dtype: _curves(curves) for dtype, curves in fields["achieved"].items()}
     chip = Chip(**fields)
-    rates = [chip.bandwidth, chip.memory, chip.overhead_s, *chip.flops.values()]
+    rates = [chip.bandwidth, chip.memory, chip.overhead_s, chip.cold_overhead_s, *chip.flops.values()]
     if not all(isinstance(rate, float) and rate >= 0 for rate in rates) or chip.bandwidth == 0:
         raise ValueError("it holds rates that are not positive numbers")
     return chip
 
 
 def _curves(fields: dict[str, Any]) -> Achieved:
-    curves = {
-        name: tuple((int(x), float(y)) for x, y in fields[name])
-        for name in ("matmul", "attention", "cache_read")
-    }
-    return Achieved(**curves, elementwise=float(fields["elementwise"]))
+    names = [field.name for field in dataclasses.fields(Achieved)]
+    return Achieved(**{name: tuple((int(x), float(y)) for x, y in fields[name]) for name in names})

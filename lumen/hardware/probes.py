@@ -1,110 +1,44 @@
 """The measurements behind `measure`: what each kind of operator of a decoder reaches on this device, alone.
 
-Weights and caches are larger than the last-level cache and are visited in turn, as a decode step visits
-them, so that a probe reads memory and not the copy it left in the cache a moment ago. All rates are of the
-fastest repeat: a ceiling is what the machine does undisturbed.
+Weights and caches are larger than the last cache and are visited in turn, as a decode step visits them, so
+that a probe reads memory and not the copy it left in the cache a moment ago. No probe sees the model that is
+predicted later: the shapes are those of one layer, timed by themselves.
+
+Each probe takes a `Budget` and the seconds it may spend of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING
+from itertools import cycle
+from statistics import median
+from time import perf_counter
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lumen.bench.timer import compare, measure
-from lumen.cost.flops import causal_pairs
-from lumen.hardware.chip import Achieved, Curve
-
-if TYPE_CHECKING:
-    from lumen.models.config import ModelConfig
-
-MIB = 2**20
+from lumen.hardware.chip import Achieved
+from lumen.hardware.products import Layers, Products, sweep
+from lumen.hardware.sampling import Budget, Samples
+from lumen.hardware.working_set import Measured, beyond_cache, inner, matrix, probe_shape, rates
+from lumen.models.counts import elementwise_bytes
 
 
-def fastest(
-    fn: Callable[[], object], device: torch.device, repeats: int = 30, budget_s: float = 0.4
-) -> float:
-    """Seconds of the fastest of many calls, inside a budget."""
-    return measure(fn, repeats, inner=_inner(device), budget_s=budget_s).best
-
-
-def fastest_each(
-    fns: Mapping[int, Callable[[], object]], device: torch.device, budget_s: float = 1.0
-) -> dict[int, float]:
-    """The same for several calls in turns: a disturbance spoils one round of all, not all rounds of one."""
-    calls = {str(key): fn for key, fn in fns.items()}
-    timings = compare(calls, repeats=30, inner=_inner(device), budget_s=budget_s)
-    return {key: timings[str(key)].best for key in fns}
-
-
-def _inner(device: torch.device) -> int:
-    """Calls a sample: a GPU is kept busy by several, so that waiting for it is not what is timed."""
-    return 10 if device.type == "cuda" else 1
-
-
-def beyond_cache(device: torch.device) -> int:
-    """Bytes that no cache of the device holds: eight times the last level, 512 MiB at least.
-
-    A virtual machine may be told less than it has: with 128 MiB, a sum ran at twice the speed of memory now and then.
-    """
-    if device.type == "cuda":
-        level = getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 32 * MIB)
-    else:
-        sizes = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
-        units = {"K": 2**10, "M": MIB, "G": 2**30}
-        texts = [path.read_text().strip() for path in sizes]
-        level = max((int(t[:-1]) * units[t[-1]] for t in texts if t[-1:] in units), default=32 * MIB)
-    return max(512 * MIB, 8 * level)
-
-
-def read_bandwidth(device: torch.device) -> dict[str, float]:
-    """Streaming reads in fp32: a matrix-vector product, which decoding is made of, and a plain sum. [B/s]"""
-    from lumen.models.linear import Linear
-
+def read_bandwidth(device: torch.device, budget: Budget, seconds: float) -> dict[str, Samples]:
+    """Seconds a byte of streaming reads in fp32: a matrix-vector product, which decoding is made of, and a sum."""
     width = 4096
-    layer = Linear(width, beyond_cache(device) // (4 * width), bias=False).to(device)
+    layer = matrix(width, max(1, beyond_cache(device) // (4 * width)), device, torch.float32)
     vector, size = torch.ones(1, width, device=device), layer.weight.nbytes
-    return {
-        "matrix_vector": size / fastest(partial(layer, vector), device),
-        "sum": size / fastest(layer.weight.sum, device),
-    }
+    calls = {"matrix_vector": partial(layer, vector), "sum": layer.weight.sum}
+    took = budget.each("bandwidth", calls, seconds, inner=inner(device))
+    return {kind: Samples(tuple(s / size for s in samples.seconds)) for kind, samples in took.items()}
 
 
-def probe_shape(device: torch.device) -> ModelConfig:
-    """The layer whose operators are timed: SmolLM2-135M's on a CPU, Llama-3-8B's on a GPU."""
-    from lumen.models.config import CONFIGS
-
-    return CONFIGS["llama-3-8b" if device.type == "cuda" else "smollm2-135m"]
-
-
-def matmul_curve(device: torch.device, dtype: torch.dtype, rows: tuple[int, ...]) -> Curve:
-    """FLOP/s of a layer's weight matrices by number of rows, over more layers than a cache holds."""
-    from lumen.cost.shapes import matmuls
-    from lumen.models.linear import Linear
-
-    shapes = [(m.inputs, m.outputs) for m in matmuls(probe_shape(device)) if m.part != "head"]
-    linears: list[Linear] = []
-    # As in `lumen.load`: weights made under inference mode are never packed, and another kernel would be timed.
-    with torch.inference_mode(False):
-        while sum(linear.weight.nbytes for linear in linears) < beyond_cache(device):
-            linears += [Linear(*shape, bias=False).to(device, dtype) for shape in shapes]
-    flops = sum(2 * linear.weight.numel() for linear in linears)
-
-    def sweep(inputs: dict[int, Tensor]) -> None:
-        for linear in linears:
-            linear(inputs[linear.in_features])
-
-    inputs = {n: {w: torch.randn(n, w, device=device).to(dtype) for w, _ in shapes} for n in rows}
-    took = fastest_each({n: partial(sweep, inputs[n]) for n in rows}, device, budget_s=3.0)
-    return tuple((n, flops * n / took[n]) for n in rows)
-
-
-def attention_curve(device: torch.device, dtype: torch.dtype, lengths: tuple[int, ...]) -> Curve:
+def attention_curve(
+    device: torch.device, dtype: torch.dtype, budget: Budget, seconds: float, lengths: Sequence[int]
+) -> Measured:
     """FLOP/s of causal attention over a whole prompt by its length, counting the visible pairs only."""
     config = probe_shape(device)
     group, dim = config.group_size, config.head_dim
@@ -117,11 +51,13 @@ def attention_curve(device: torch.device, dtype: torch.dtype, lengths: tuple[int
         return torch.randn(1, heads, length, dim, device=device).to(dtype)
 
     calls = {n: partial(attend, random(config.num_heads, n), random(config.num_kv_heads, n)) for n in lengths}
-    took = fastest_each(calls, device)
-    return tuple((n, 4 * config.num_heads * dim * causal_pairs(n) / took[n]) for n in lengths)
+    took = budget.each("attention", calls, seconds, inner=inner(device))
+    return rates({n: 4 * config.num_heads * dim * n * (n + 1) / 2 for n in lengths}, took)
 
 
-def cache_read_curve(device: torch.device, dtype: torch.dtype, batches: tuple[int, ...]) -> Curve:
+def cache_read_curve(
+    device: torch.device, dtype: torch.dtype, budget: Budget, seconds: float, batches: Sequence[int]
+) -> Measured:
     """B/s at which one query a sequence reads its keys and values, by number of sequences.
 
     The context is long, so that the fixed cost of the call, which counts as overhead, is not counted twice.
@@ -129,88 +65,94 @@ def cache_read_curve(device: torch.device, dtype: torch.dtype, batches: tuple[in
     config = probe_shape(device)
     heads, dim, context = config.num_kv_heads, config.head_dim, 4096
     per_row = 2 * heads * context * dim * torch.empty((), dtype=dtype).element_size()
-    pieces = max(1, -(-beyond_cache(device) // (per_row * max(batches))))
-    shape = pieces, 2, max(batches), heads, context, dim
-    cache = torch.randn(shape, device=device).to(dtype)
+    pieces = 4 * max(1, beyond_cache(device) // (4 * per_row * max(batches)))
+    cache = torch.full((pieces, 2, max(batches), heads, context, dim), 0.01, device=device, dtype=dtype)
 
-    def sweep(batch: int, q: Tensor) -> None:
-        for keys, values in cache:
+    share = pieces // 4  # of the pieces a call, going on where the last one stopped
+    turn = cycle(range(0, pieces, share))
+
+    def read(batch: int, q: Tensor) -> None:
+        first_piece = next(turn)
+        for keys, values in cache[first_piece : first_piece + share]:
             for first in range(0, max(batches), batch):
                 rows = slice(first, first + batch)
                 F.scaled_dot_product_attention(q, keys[rows], values[rows])
 
     queries = {n: torch.randn(n, heads, config.group_size, dim, device=device).to(dtype) for n in batches}
-    took = fastest_each({n: partial(sweep, n, queries[n]) for n in batches}, device)
-    return tuple((n, cache.nbytes / took[n]) for n in batches)
+    calls = {n: partial(read, n, queries[n]) for n in batches}
+    took = budget.each("reading a cache", calls, seconds, inner=inner(device))
+    return rates(dict.fromkeys(batches, cache.nbytes / 4), took)
 
 
-def elementwise_rate(device: torch.device, dtype: torch.dtype) -> float:
-    """B/s of a layer's norms, additions, rotation, activation function and reshape in a prefill.
+def elementwise_curve(layers: Layers, budget: Budget, seconds: float, rows: Sequence[int]) -> Measured:
+    """B/s of a layer's norms, additions, rotation, activation function and reshape, by number of rows.
 
-    Bytes are those of `cost.elementwise_bytes`.
+    What they take beyond the same operators on a single row, whose fixed cost counts as overhead. A layer's
+    weights are read before each, off the clock, so that few rows are as cold as in a step. Many rows make
+    tensors so large that the allocator returns them to the system: every operator pays for fresh pages.
     """
-    from lumen.cost.predict import elementwise_bytes
     from lumen.models.layers import RMSNorm, rotate
 
-    config = probe_shape(device)
-    rows = 4096 if device.type == "cuda" else 512
+    config, device, dtype = layers.config, layers.device, layers.dtype
     width, mlp, dim = config.hidden_size, config.intermediate_size, config.head_dim
     turned_heads = config.num_heads + config.num_kv_heads
-    x = torch.randn(1, rows, width, device=device, dtype=dtype)
     norm = RMSNorm(width, config.norm_eps).to(device, dtype)
-    both = torch.randn(1, rows, 2 * mlp, device=device, dtype=dtype)
-    heads = torch.randn(1, rows, turned_heads, dim, device=device, dtype=dtype)
-    out = torch.randn(1, config.num_heads, rows, dim, device=device, dtype=dtype)
-    cos = torch.randn(1, rows, 1, dim, device=device)
+    weights, one_row = cycle(layers.layers), layers.inputs(1)
 
-    def layer() -> None:
-        norm(x)
-        rotate(heads, cos, cos)
-        out.transpose(1, 2).reshape(1, rows, -1)
-        y = x + x
-        norm(y)
-        gate, up = both.chunk(2, -1)
-        _ = F.silu(gate) * up
-        _ = y + x
+    def some(*shape: int) -> Tensor:
+        return torch.full((1, *shape), 0.5, device=device, dtype=dtype)
 
-    return elementwise_bytes(config, rows, dtype) / config.num_layers / fastest(layer, device, 50)
+    def layer(n: int) -> Callable[[], float | None]:
+        x, both, heads = some(n, width), some(n, 2 * mlp), some(n, turned_heads, dim)
+        out, cos = some(config.num_heads, n, dim), torch.full((1, n, 1, dim), 0.5, device=device)
 
+        def run() -> float | None:
+            sweep(next(weights), one_row)
+            start = perf_counter()
+            norm(x)
+            rotate(heads, cos, cos)
+            out.transpose(1, 2).reshape(1, n, -1)
+            y = x + x
+            norm(y)
+            gate, up = both.chunk(2, -1)
+            _ = F.silu(gate) * up
+            _ = y + x
+            return perf_counter() - start if device.type != "cuda" else None
 
-def operator_overhead(device: torch.device, dtype: torch.dtype) -> float:
-    """Seconds an operator takes when it has next to nothing to do.
+        return run
 
-    A decode step of a decoder 32 values wide, over its operators: Python, the dispatcher, the launch.
-    """
-    from lumen.cache.dense import StaticCache
-    from lumen.cost.predict import operators
-    from lumen.models.config import ModelConfig
-    from lumen.models.llama import Llama
-
-    config = ModelConfig("tiny", 64, 24, 32, 4, 2, 8, 32, 64)
-    model = Llama(config).to(device, dtype).eval()
-    token = torch.ones(1, 1, dtype=torch.int64, device=device)
-    cache = StaticCache.for_model(model, 1, 64)
-    start = [0]
-
-    def step() -> None:
-        model(token, None, cache)
-        cache.rewind(start)
-
-    return fastest(step, device, 200) / operators(config)
-
-
-def achieved(device: torch.device, dtype: torch.dtype, rows: tuple[int, ...]) -> Achieved:
-    """All curves in one format."""
-    return Achieved(
-        matmul=matmul_curve(device, dtype, rows),
-        attention=attention_curve(device, dtype, (32, 128, 512, 1024)),
-        cache_read=cache_read_curve(device, dtype, (1, 2, 4, 8)),
-        elementwise=elementwise_rate(device, dtype),
+    took = budget.each(
+        "elementwise operators", {n: layer(n) for n in (rows[0], 1, *rows[1:])}, seconds, inner=inner(device)
     )
+    start = took.pop(1).median if 1 in took else 0.0
+    beyond = {n: max(s.median - start, 0.1 * s.median) for n, s in took.items()}
+    work = {n: elementwise_bytes(config, n - 1, dtype) / config.num_layers for n in rows}
+    curve = tuple((n, work[n] / beyond[n]) for n in sorted(took))
+    return Measured(curve, median(s.spread for s in took.values()))
 
 
-def quick_rate(device: torch.device, dtype: torch.dtype) -> float:
+def achieved(
+    layers: Layers, rows: Sequence[int], budget: Budget, seconds: float
+) -> tuple[Achieved, Products, dict[str, float]]:
+    """All curves in the format of `layers`, what else the products showed, and how uncertain each curve is."""
+    device, dtype = layers.device, layers.dtype
+    large = tuple(n for n in (8, 512, 32, 4096, 128, 2048, 8192) if n <= 2 * max(rows))
+    ends = budget.spent + seconds
+    found = {
+        "attention": attention_curve(device, dtype, budget, 0.08 * seconds, (512, 32, 128, 1024)),
+        "cache_read": cache_read_curve(device, dtype, budget, 0.12 * seconds, (1, 8, 4, 2)),
+        "elementwise": elementwise_curve(layers, budget, 0.12 * seconds, large),
+    }
+    products = layers.products(budget, max(0.0, ends - budget.spent), rows)
+    found["matmul"] = products.rates
+    curves = {name: one.curve for name, one in found.items()}
+    sure = {name: one.uncertainty for name, one in found.items()}
+    return Achieved(**curves, matmul_start=products.starts), products, sure
+
+
+def quick_rate(device: torch.device, dtype: torch.dtype, budget: Budget) -> float:
     """FLOP/s of one small product, to see whether a format has arithmetic of its own here."""
     x = torch.randn(32, 576, device=device).to(dtype)
     weight = torch.randn(1536, 576, device=device).to(dtype)
-    return 2 * 32 * weight.numel() / fastest(lambda: F.linear(x, weight), device, budget_s=0.2)
+    call = partial(F.linear, x, weight)
+    return 2 * 32 * weight.numel() / min(budget.once(call, inner(device)) for _ in range(3))

@@ -1,0 +1,42 @@
+"""What an eager forward consists of beside its matrices: how many operators, and the bytes the small ones move.
+
+Counted from the configuration alone, no torch. The cost model multiplies by these counts and the probes of
+`lumen.hardware` divide by them, so both mean the same thing by "an operator".
+"""
+
+from __future__ import annotations
+
+from lumen.formats import bytes_per_value
+from lumen.models.config import ModelConfig
+
+
+def operators(config: ModelConfig) -> int:
+    """Operators that do work in one eager forward (views left out), the matrices among them.
+
+    A layer: four matrices, attention, two cache writes, two norms, two additions, three of RoPE, four biases,
+    and the activation function (with a product in SwiGLU). Around the layers about thirty: look-ups, the
+    mask, checks, norm and head.
+    """
+    rope = 3 if config.positions == "rope" else 0
+    biases = 4 if config.bias else 0
+    activation = 2 if config.mlp == "swiglu" else 1
+    return config.num_layers * (11 + rope + biases + activation) + 30
+
+
+def products(config: ModelConfig) -> int:
+    """How many of them multiply by a weight matrix: four a layer and the head."""
+    return 4 * config.num_layers + 1
+
+
+def elementwise_bytes(config: ModelConfig, rows: int, dtype: object = "bf16") -> float:
+    """Bytes that eager norms, additions, RoPE, activation functions and reshapes read and write. [B]
+
+    Values a row and layer: two norms 4d, two additions 6d; RoPE on queries and keys, a product 2, a
+    concatenation 2, a multiply-add 4; activation function 2F, product with the gate 3F; attention's output
+    copied once into rows, 2·H·D.
+    """
+    queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    rope = 8 * (queries + keys) if config.positions == "rope" else 0
+    activation = (5 if config.mlp == "swiglu" else 2) * config.intermediate_size
+    layer = 10 * config.hidden_size + rope + activation + 2 * queries
+    return rows * config.num_layers * layer * bytes_per_value(dtype)
