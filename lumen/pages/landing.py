@@ -30,7 +30,9 @@ def rows_explorer() -> Rows:
 
 
 def _where(found: dict[str, Any]) -> str:
-    return f"{found['threads']} cores of an {found['cpu']}" if found["device"] == "cpu" else found["gpu"]
+    if found["device"] != "cpu":
+        return found["gpu"]
+    return f"{found['threads']} cores of an {found['cpu']}"
 
 
 @bench.sentence(example={"rows": 16}, at="rows")
