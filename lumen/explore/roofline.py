@@ -1,12 +1,14 @@
 """The roofline explorer: a chip's roof, a model's prefill and decode on it, moved by sliders in the browser.
 
 Python hands over sizes and rates; `predict` here and in roofline.js are the same sums over `lumen.cost`,
-checked against one golden file. Activations are left out on both sides, so the times are bounds.
+checked against one golden file. Activations are left out on both sides, so the times are bounds, drawn hollow; what was
+measured is drawn filled, below them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lumen import cost
@@ -116,6 +118,9 @@ def closest(values: Sequence[int], wanted: int) -> int:
 class Roofline(JSWidget):
     """A roofline with sliders for batch and context, switches for phase and precision, a choice of chips and models.
 
+    `measured` are times to draw under the roof: dicts of chip, model, format, phase, batch, context (values of the
+    controls) and seconds. They show while the controls stand at their chip, model, format and context.
+
     >>> Roofline(chips=["H100 SXM", "L4"], models=["llama-3-8b"], batch=1, context=2048)
     """
 
@@ -132,8 +137,10 @@ class Roofline(JSWidget):
         context: int = 2048,
         format: str = "bf16",
         phase: str = "decode",
+        measured: Sequence[Mapping[str, Any]] = (),
         title: str = "Where on the roofline?",
-        lead: str = "Move the batch and watch decode climb towards the ridge; prefill is already beyond it.",
+        lead: str = "Hollow points take the least time that the two clocks allow. Move the batch: decode climbs "
+        "towards the ridge.",
     ) -> None:
         machines = chosen(chips, DEFAULT_CHIPS, CHIPS, "chip")
         shapes = chosen(models, DEFAULT_MODELS, CONFIGS, "model")
@@ -143,9 +150,23 @@ class Roofline(JSWidget):
             for chip in machines:
                 if not any(math in chip.flops for math in FORMATS[name][3]):
                     raise ValueError(f"no rate is known for {name} on {chip.name}: leave one of the two out")
+        taken = [dict(one) for one in measured]
+        for one in taken:
+            known = {"chip": [c.name for c in machines], "model": [m.name for m in shapes], "format": list(formats),
+                     "phase": ["decode", "prefill"], "batch": list(BATCHES), "context": list(CONTEXTS)}  # fmt: skip
+            if set(one) != {*known, "seconds"}:
+                raise ValueError(f"a measurement has {', '.join(known)} and seconds, got {', '.join(one)}")
+            for key, values in known.items():
+                if one[key] not in values:
+                    raise ValueError(
+                        f"a measurement's {key} {one[key]!r} is not among this explorer's controls"
+                    )
+            if not (math.isfinite(one["seconds"]) and one["seconds"] > 0):
+                raise ValueError(f"a measurement takes seconds above zero, got {one['seconds']}")
         super().__init__(
             title=title,
             lead=lead,
+            measured=taken,
             chips=[chip_numbers(c) for c in machines],
             models=[model_numbers(m) for m in shapes],
             formats=[

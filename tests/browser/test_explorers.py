@@ -18,8 +18,9 @@ from lumen.explore import (
     Threshold,
     paged,
     queue_load,
+    roofline,
 )
-from lumen.explore.knee import ENOUGH, play_queue
+from lumen.explore.knee import ENOUGH, predicted_runs
 from lumen.explore.roofline import chip_numbers, model_numbers
 from lumen.hardware import CHIPS
 from lumen.models.config import CONFIGS
@@ -131,7 +132,8 @@ def test_knee_judges_what_python_judges(wide, modules):
             assert got[key] == (value if value is None else pytest.approx(value, rel=1e-9)), key
     sets = [c for c in cases if "runs" in c]
     arguments = [[c["runs"], c["ttft"], c["tpot"], ENOUGH] for c in sets]
-    assert run(wide, modules, "knee.js", "carried", arguments) == [c["carried"] for c in sets]
+    for got, case in zip(run(wide, modules, "knee.js", "carried", arguments), sets, strict=True):
+        assert got == pytest.approx(case["carried"], rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -220,6 +222,47 @@ def test_roofline_moves_with_the_keyboard(show):
     assert "L4" in w.locator("svg[role=img]").get_attribute("aria-label")
     w.page.wait_for_timeout(350)
     assert "prefill" in w.locator("[aria-live=polite]").inner_text()
+
+
+def test_roofline_draws_what_was_measured_below_the_roof(show):
+    """A step measured at three times its bound stands under the roof, filled; it hides when the context moves on."""
+    bound = roofline.predict(CONFIGS["llama-3-8b"], CHIPS["L4"], "decode", 1, 256, 2.0, 2.0, ("bf16",))[
+        "seconds"
+    ]
+    taken = {
+        "chip": "L4",
+        "model": "llama-3-8b",
+        "format": "bf16",
+        "phase": "decode",
+        "batch": 1,
+        "context": 256,
+    }
+    w = show(
+        Roofline(chips=["L4"], models=["llama-3-8b"], context=256, measured=[taken | {"seconds": 3 * bound}])
+    )
+    dot, hollow = w.locator("circle.measured"), w.locator("circle.decode:not(.halo):not(.measured)")
+    assert dot.get_attribute("cx") == hollow.get_attribute("cx")
+    assert float(dot.get_attribute("cy")) > float(hollow.get_attribute("cy")) + 15
+    assert "3 times the bound" in w.locator(".verdict").inner_text()
+    assert "measured at 33 % of it" in w.locator("svg[role=img]").get_attribute("aria-label")
+    context = w.get_by_label("Context: tokens in each")
+    context.focus()
+    context.press("ArrowRight")
+    assert dot.count() == 0 and "at best" in w.locator("svg[role=img]").text_content()
+
+
+def test_roofline_has_the_answer_that_the_page_asks_for(show):
+    """Llama-3-8B reaches the ridge of an H100 with 1,024 users of 256 tokens, and fits; with 2,048 tokens it cannot."""
+    w = show(Roofline(chips=["H100 SXM"], models=["llama-3-8b"], batch=1024, context=256))
+    assert stat(w, "bound by") == "arithmetic" and "does not fit" not in w.locator(".verdict").inner_text()
+    w = show(Roofline(chips=["H100 SXM"], models=["llama-3-8b"], batch=1024, context=2048))
+    verdict = w.locator(".verdict").inner_text()
+    assert (
+        stat(w, "bound by") == "memory"
+        and "does not fit" in verdict
+        and " GB" in verdict
+        and "GiB" not in verdict
+    )
 
 
 def test_roofline_precision_moves_the_step_and_not_the_ridge(show):
@@ -401,33 +444,30 @@ def test_threshold_lists_the_pairs_that_flip_next(show):
 
 def loaded(name, slow):
     """An engine whose steps take `slow` seconds and as much again for each prompt, under three loads."""
-    runs = [
-        {
-            "rate": rate,
-            **play_queue([i / rate for i in range(12)], lambda new, old: slow * (1 + new), answer=4),
-        }
-        for rate in (1.0, 4.0, 16.0)
-    ]
+    step = lambda new, old: slow * (1 + new)  # noqa: E731
+    runs = predicted_runs(step, (1.0, 4.0, 16.0), answer=4, count=12, rounds=2)
     return {"name": name, "note": f"{name} steps", "runs": runs}
 
 
 def test_knee_moves_with_the_keyboard(show):
     engines = [loaded("fast", 0.02), loaded("slow", 0.2)]
     w = show(Knee(engines, ttft=0.5, tpot=0.3))
-    assert "fast carries 16 a second; slow carries 1 a second" in w.locator(".verdict").inner_text()
+    assert "fast carries 16 or more requests a second; slow carries 1." in w.locator(".verdict").inner_text()
     limit = w.get_by_label("Limit on TTFT")
     limit.focus()
     limit.press("Home")
     assert limit.get_attribute("aria-valuetext") == "50 ms"
-    assert "slow carries none of these loads" in w.locator(".verdict").inner_text()
+    assert "slow carries less than 1 requests" in w.locator(".verdict").inner_text()
     w.get_by_role("radio", name="slow").check(force=True)
     load = w.get_by_label("at an offered load of")
     load.focus()
     load.press("End")
     assert load.get_attribute("aria-valuetext") == "16 requests/s"
     assert "slow steps" in w.locator("section").inner_text()
-    w.get_by_role("radio", name="goodput").check(force=True)
-    assert "goodput against offered load" in w.locator("svg[role=img]").get_attribute("aria-label")
+    w.get_by_role("radio", name="share good").check(force=True)
+    assert "share of requests within both limits against offered load" in w.locator(
+        "svg[role=img]"
+    ).get_attribute("aria-label")
 
 
 def test_queue_explorer_moves_with_the_keyboard(show):

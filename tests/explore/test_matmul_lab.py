@@ -41,5 +41,9 @@ def test_a_size_that_is_too_large_gets_a_sentence():
 
 def test_the_book_stores_a_recorded_run_and_no_widget(shown, monkeypatch):
     monkeypatch.setenv("LUMEN_BOOK", "1")
+    monkeypatch.setattr(matmul, "RECORDED", (1, 4))
     matmul.matmul_lab(rows=1, inputs=2048, outputs=2048, chip=CHIP)
-    assert "Live in Jupyter" in shown[0].data and "GB/s moved" in shown[0].data
+    page = shown[0].data
+    assert "Live in Jupyter" in page and page.count("<tr>") == 4
+    # the page's own words: more rows, and a weight that stays in the cache
+    assert "<td>4</td>" in page and "<td>1, same weight</td>" in page

@@ -18,7 +18,7 @@ from lumen.explore import (
     Rows,
     Threshold,
 )
-from lumen.explore.knee import play_queue
+from lumen.explore.knee import predicted_runs
 from lumen.explore.widget import inline_module
 from lumen.semantic.evaluate import Scored
 from lumen.semantic.pairs import Pair
@@ -44,13 +44,8 @@ PAIRS = [
 
 def loaded(name, slow):
     """An engine whose steps take `slow` seconds and as much again for each prompt, under three loads."""
-    runs = [
-        {
-            "rate": rate,
-            **play_queue([i / rate for i in range(12)], lambda new, old: slow * (1 + new), answer=4),
-        }
-        for rate in (1.0, 4.0, 16.0)
-    ]
+    step = lambda new, old: slow * (1 + new)  # noqa: E731
+    runs = predicted_runs(step, (1.0, 4.0, 16.0), answer=4, count=12, rounds=2)
     return {"name": name, "note": "predicted", "runs": runs}
 
 
@@ -122,12 +117,19 @@ def test_roofline_takes_a_measured_chip_and_a_config():
     assert state["chips"][0]["label"] == "this machine (8 GB, measured)"
 
 
+MEASURED = {"chip": "L4", "model": "llama-3-8b", "format": "bf16", "phase": "decode", "batch": 1, "context": 256,
+            "seconds": 0.1}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "call, words",
     [
         (lambda: Roofline(chips=["H900"]), "no chip is called 'H900'"),
         (lambda: Roofline(chips=["B200"]), "no rate is known for fp32 on B200"),
         (lambda: Roofline(format="int3"), "no format 'int3'"),
+        (lambda: Roofline(measured=[{"batch": 1}]), "a measurement has chip"),
+        (lambda: Roofline(measured=[MEASURED | {"batch": 3}]), "batch 3 is not among"),
+        (lambda: Roofline(measured=[MEASURED | {"seconds": 0.0}]), "seconds above zero"),
         (lambda: CacheSize(models=[]), "at least one model"),
         (lambda: CacheSize(reserve=1), "share of the memory"),
         (lambda: CacheSize(kv="int3"), "no format 'int3'"),
@@ -182,7 +184,7 @@ def test_threshold_takes_only_what_its_slider_can_show():
 def test_knee_takes_only_what_its_controls_can_show():
     state = Knee(LOADED, ttft=0.5, tpot=0.05).state
     assert [engine["name"] for engine in state["engines"]] == ["fast", "slow"]
-    assert state["engines"][0]["runs"][0]["samples"][0] == [0.0, 0.04, 0.02, 4]
+    assert state["engines"][0]["runs"][0]["rounds"][0]["samples"][0] == [0.04, 0.02]
     for wrong in ({"ttft": 0.7}, {"tpot": 0.0}):
         with pytest.raises(ValueError, match="sliders go through"):
             Knee(LOADED, **wrong)

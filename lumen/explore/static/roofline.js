@@ -1,5 +1,5 @@
 // The roofline of a chip with a model's prefill and decode on it, moved by batch, context and precision.
-import { h, s, slider, toggle, select, stats, announcer, integer, significant, si, bytes } from "./kit.js";
+import { h, s, slider, toggle, select, stats, announcer, significant, si } from "./kit.js";
 
 // (query, key) pairs of a causal prompt; with a window, as in lumen.cost.causal_pairs.
 export function pairs(prompt, window) {
@@ -23,46 +23,64 @@ export function predict(model, chip, { phase, batch, context, weight, kv, math }
            achieved: flops / seconds, tokens_per_s: rows / seconds, bound: memory > compute ? "memory" : "compute" };
 }
 
-const X = [-1, 5]; // decades of FLOP/B on the axis
+// What was measured on this chip, with this model, format and context: [[phase, batch, its point under the roof], ...]
+export function under(measured, at, { chip, model, format, context }) {
+  return measured.filter((m) => m.chip === chip && m.model === model && m.format === format && m.context === context)
+    .map((m) => { const p = at(m.phase, m.batch); return [m.phase, m.batch, { ...p, achieved: p.flops / m.seconds, took: m.seconds }]; });
+}
 
-function picture(chip, decode, prefill, trail, phase, width) {
-  const small = width < 480, height = small ? 290 : 340, box = { l: 46, r: 12, t: 22, b: 44 };
-  const top = Math.ceil(Math.log10(decode.peak) + 0.25), bottom = top - 5;
-  const x = (v) => box.l + ((Math.log10(v) - X[0]) / (X[1] - X[0])) * (width - box.l - box.r);
-  const y = (v) => box.t + ((top - Math.max(bottom, Math.log10(v))) / (top - bottom)) * (height - box.t - box.b);
+function picture(chip, decode, prefill, trail, taken, phase, width) {
+  const small = width < 480, height = small ? 300 : 350, box = { l: 46, r: 12, t: 22, b: 44 };
+  const { ridge, peak } = decode, first = trail[0][1], last = trail[trail.length - 1][1];
+  // from half of the smallest step to eight times the ridge: the sliders move points, not axes
+  const X = [Math.log10(Math.min(first.intensity, ridge / 8) * 0.5), Math.log10(Math.max(8 * ridge, 1.3 * last.intensity))];
+  const lowest = Math.min(10 ** X[0] * chip.bandwidth, ...taken.map(([, , p]) => 0.6 * p.achieved));
+  const Y = [Math.log10(lowest), Math.log10(2.2 * peak)];
+  const place = (v, [low, high]) => Math.min(1, Math.max(0, (Math.log10(v) - low) / (high - low)));
+  const x = (v) => box.l + place(v, X) * (width - box.l - box.r);
+  const y = (v) => box.t + (1 - place(v, Y)) * (height - box.t - box.b);
   const parts = [], line = (d, cls) => parts.push(s("path", { d, class: cls }));
   const text = (px, py, words, cls, anchor = "middle", turn) => parts.push(s("text",
     { x: px, y: py, class: cls, "text-anchor": anchor, transform: turn ? `rotate(${turn} ${px} ${py})` : null }, words));
-  for (let e = X[0]; e <= X[1]; e++) {
+  for (let e = Math.ceil(X[0]); e <= X[1]; e++) {
     line(`M${x(10 ** e)} ${box.t}V${height - box.b}`, "grid");
     text(x(10 ** e), height - box.b + 18, e < 0 ? "0.1" : si(10 ** e, "").replace(" ", ""), "soft");
   }
-  for (let e = bottom; e <= top; e++) {
+  for (let e = Math.ceil(Y[0]); e <= Y[1]; e++) {
     line(`M${box.l} ${y(10 ** e)}H${width - box.r}`, "grid");
     text(box.l - 6, y(10 ** e) + 4, si(10 ** e, "").replace(" ", ""), "soft", "end");
   }
   text((width + box.l) / 2, height - 6, small ? "FLOP per byte" : "arithmetic intensity, FLOP per byte", "soft");
   text(2, 12, "FLOP/s", "soft", "start");
-  const foot = Math.max(10 ** X[0], 10 ** bottom / chip.bandwidth), ridge = decode.ridge;
-  line(`M${x(ridge)} ${y(decode.peak)}V${height - box.b}`, "ridge");
+  const foot = 10 ** X[0], slopeStart = Math.max(foot, lowest / chip.bandwidth);
+  line(`M${x(ridge)} ${y(peak)}V${height - box.b}`, "ridge");
   text(x(ridge) + 5, height - box.b - 8, `ridge ${significant(ridge)}`, "soft", "start");
-  line(`M${x(foot)} ${y(foot * chip.bandwidth)}L${x(ridge)} ${y(decode.peak)}H${width - box.r}`, "roof");
-  const slope = (Math.atan2(y(decode.peak) - y(decode.peak / 100), x(ridge) - x(ridge / 100)) * 180) / Math.PI;
-  const middle = Math.sqrt(foot * ridge); // of the slope, on a logarithmic axis
+  line(`M${x(slopeStart)} ${y(slopeStart * chip.bandwidth)}L${x(ridge)} ${y(peak)}H${width - box.r}`, "roof");
+  const slope = (Math.atan2(y(peak) - y(peak / 10), x(ridge) - x(ridge / 10)) * 180) / Math.PI;
+  const middle = Math.sqrt(slopeStart * ridge); // of the slope, on a logarithmic axis
   text(x(middle) - 9, y(middle * chip.bandwidth) - 9, si(chip.bandwidth, "B/s"), "", "middle", slope);
-  text(width - box.r - 2, y(decode.peak) - 17, si(decode.peak, "FLOP/s"), "", "end");
-  for (const [batch, p] of trail) parts.push(s("circle", { cx: x(p.intensity), cy: y(p.achieved), r: 3.5, class: "trail" }, s("title", {}, `decode, batch ${batch}`)));
+  text(width - box.r - 2, y(peak) - 10, si(peak, "FLOP/s"), "", "end");
+  for (const [batch, p] of trail) parts.push(s("circle", { cx: x(p.intensity), cy: y(p.achieved), r: 3.5, class: "trail" }, s("title", {}, `decode at best, batch ${batch}`)));
+  // measured: filled, under the roof, with a plumb line up to what the roof would allow
+  for (const [name, batch, p] of taken) {
+    const px = x(p.intensity), py = y(p.achieved);
+    line(`M${px} ${py}V${y(Math.min(peak, p.intensity * chip.bandwidth))}`, "plumb " + name);
+    parts.push(s("circle", { cx: px, cy: py, r: 6, class: "measured " + name }, s("title", {}, `${name}, batch ${batch}: measured ${si(p.took, "s")}`)));
+  }
   // a point's name stands below the roof on the slope, and below the flat; the one the reader chose is ringed
   for (const [name, p, shape] of [["prefill", prefill, "diamond"], ["decode", decode, "dot"]]) {
-    const px = Math.min(width - box.r, x(p.intensity)), py = y(p.achieved);
+    const px = x(p.intensity), py = y(p.achieved);
     if (phase === name) parts.push(s("circle", { cx: px, cy: py, r: 12, class: "halo " + name }));
     parts.push(shape === "dot" ? s("circle", { cx: px, cy: py, r: 7, class: name })
                                : s("path", { d: `M${px - 8} ${py}l8 -8l8 8l-8 8z`, class: name }));
     const end = px > width - 90;
     text(px + (end ? 4 : 12), py + 24, name, "name " + name, end ? "end" : "start");
   }
+  const key = taken.length ? "hollow: at best · filled: measured here" : "hollow: at best, by the two clocks";
+  text(width - box.r - 2, height - box.b - (small ? 26 : 8), key, "soft", "end");
+  const shown = taken.map(([name, batch, p]) => `, ${name} at batch ${batch} measured at ${significant((100 * p.achieved) / Math.min(peak, p.intensity * chip.bandwidth), 2)} % of it`).join("");
   return s("svg", { viewBox: `0 0 ${width} ${height}`, style: `height:${height}px`, role: "img",
-    "aria-label": `Roofline of ${chip.name}: ridge at ${significant(ridge)} FLOP per byte, decode at ${significant(decode.intensity)}, prefill at ${significant(prefill.intensity)}` }, parts);
+    "aria-label": `Roofline of ${chip.name}: ridge at ${significant(ridge)} FLOP per byte, decode at ${significant(decode.intensity)}, prefill at ${significant(prefill.intensity)}${shown}` }, parts);
 }
 
 function render({ state, el }) {
@@ -82,16 +100,19 @@ function render({ state, el }) {
     const at = (phase, b) => predict(m, c, { phase, batch: b, context: context.value, weight: f.weight, kv: f.kv, math: f.math });
     const decode = at("decode", batch.value), prefill = at("prefill", batch.value);
     const now = phase.value === "decode" ? decode : prefill;
-    plot.replaceChildren(picture(c, decode, prefill, state.batches.map((b) => [b, at("decode", b)]), phase.value, plot.clientWidth || 640));
+    const taken = under(state.measured, at, { chip: c.name, model: m.name, format: f.name, context: context.value });
+    const clocked = taken.find(([name, b]) => name === phase.value && b === batch.value);
+    plot.replaceChildren(picture(c, decode, prefill, state.batches.map((b) => [b, at("decode", b)]), taken, phase.value, plot.clientWidth || 640));
     const tone = phase.value === "decode" ? "blue" : "orange";
-    table.show([[phase.value === "decode" ? "time per step" : "time of the prompt", si(now.seconds, "s"), tone],
-                ["tokens per second", significant(now.tokens_per_s), tone], ["intensity, FLOP/B", significant(now.intensity)],
+    table.show([[phase.value === "decode" ? "time per step, at best" : "time of the prompt, at best", si(now.seconds, "s"), tone],
+                ["tokens per second, at best", significant(now.tokens_per_s), tone], ["intensity, FLOP/B", significant(now.intensity)],
                 ["bound by", now.bound === "memory" ? "memory" : "arithmetic"]]);
     const need = m.parameters * f.weight + batch.value * (m.window ? Math.min(context.value, m.window) : context.value) * m.kv_values * f.kv;
     const [slow, fast] = now.bound === "memory" ? [now.memory, now.compute] : [now.compute, now.memory];
     const idle = now.bound === "memory" ? "the arithmetic units are" : "the memory is";
     let text = `It moves ${si(now.bytes, "B")} in ${si(now.memory, "s")} at best and computes ${si(now.flops, "FLOP")} in ${si(now.compute, "s")} at best: ${idle} busy ${significant((100 * fast) / slow, 2)} % of the time.`;
-    if (need > c.memory) text += ` It does not fit: weights and cache take ${bytes(need)}, this chip has ${bytes(c.memory)}.`;
+    if (clocked) text += ` Measured here: ${si(clocked[2].took, "s")}, ${significant(clocked[2].took / now.seconds)} times the bound.`;
+    if (need > c.memory) text += ` It does not fit: weights and cache take ${si(need, "B")}, this chip has ${si(c.memory, "B")}.`;
     verdict.textContent = text;
     voice.say(`${phase.value}: ${si(now.seconds, "s")}, ${significant(now.tokens_per_s)} tokens per second, bound by ${now.bound}.`);
   }
@@ -104,7 +125,10 @@ function render({ state, el }) {
 const style = `
 .grid { stroke: var(--grid); } .ridge { stroke: var(--soft); stroke-dasharray: 4 4; fill: none; }
 .roof { stroke: var(--ink); stroke-width: 2.5; fill: none; stroke-linejoin: round; }
-.trail { fill: var(--card); stroke: var(--blue); stroke-width: 1.5; } path.prefill { fill: var(--orange); } circle.decode { fill: var(--blue); }
+.trail { fill: var(--card); stroke: var(--blue); stroke-width: 1.5; } path.prefill { fill: var(--card); stroke: var(--orange); stroke-width: 2.5; }
+circle.decode { fill: var(--card); stroke: var(--blue); stroke-width: 2.5; } .plumb { fill: none; stroke-dasharray: 2 3; }
+path.plumb.decode, circle.measured.decode { stroke: var(--blue); } path.plumb.prefill, circle.measured.prefill { stroke: var(--orange); stroke-width: 1; }
+circle.measured.decode { fill: var(--blue); } circle.measured.prefill { fill: var(--orange); } path.plumb.prefill { fill: none; }
 circle.halo { fill: none; stroke-width: 2; } .halo.decode { stroke: var(--blue); } .halo.prefill { stroke: var(--orange); }
 text.name { font-weight: 600; paint-order: stroke; stroke: var(--card); stroke-width: 4px; } text.name.decode { fill: var(--blue); } text.name.prefill { fill: var(--orange); }
 `;

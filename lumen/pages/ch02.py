@@ -1,0 +1,784 @@
+"""What chapter 02 shows: three clocks, the roofline, users, forecasts and moves. Functions of data, without a clock or
+torch."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lumen import cost, hardware
+from lumen.bench import Estimate, NoEvidence, load_evidence, miss, says, sentence
+from lumen.explore.lab import milliseconds
+from lumen.explore.overlay import predicted_vs_measured
+from lumen.explore.show import table_markdown
+from lumen.explore.step_waterfall import waterfall
+from lumen.explore.theme import figure, label_line, log_axis, palette
+from lumen.models.config import CONFIGS, ModelConfig
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+    from lumen.bench import Measured, Timing
+    from lumen.hardware import Chip
+
+Table = tuple[list[list[Any]], list[str], str]
+RESERVE = 0.1  # of a chip's memory, for activations and the program: the same wherever users are counted
+DRAFT_COST = 0.1  # of a step of the target, for each drafted token
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One forward pass that was measured: its work, counted from the model's shape, and its time."""
+
+    phase: str
+    rows: int
+    context: int
+    flops: float
+    moved: float
+    measured: Estimate
+
+    @classmethod
+    def of(cls, config: ModelConfig, taken: Measured) -> Pass:
+        name = taken.name
+        flops, moved = work(config, name.phase, name.batch, name.context, name.dtype)
+        return cls(name.phase, name.batch, name.context, flops, moved, taken.estimate)
+
+    @property
+    def intensity(self) -> float:
+        return self.flops / self.moved
+
+    @property
+    def rate(self) -> float:
+        """FLOP/s reached."""
+        return self.flops / self.measured.value
+
+    def clocks(self, chip: Chip, dtype: object) -> tuple[float, float]:
+        """FLOPs at the peak, bytes at the bandwidth. [s]"""
+        return self.flops / chip.peak(dtype), self.moved / chip.bandwidth
+
+
+def work(config: ModelConfig, phase: str, batch: int, length: int, dtype: object) -> tuple[float, float]:
+    """FLOPs and bytes of a prefill of `length` tokens, or of a decode step that sees as many."""
+    if phase == "prefill":
+        moved = cost.weight_bytes(config, dtype, batch * length) + cost.kv_bytes(config, length, batch, dtype)
+        return cost.prefill_flops(config, length, batch).total, moved
+    step = cost.step_bytes(config, batch, length, dtype)
+    moved = step.weights + step.cache_read + step.cache_write
+    return cost.step_flops(config, batch, length).total, moved
+
+
+def starts(config: ModelConfig, chip: Chip, dtype: object) -> tuple[int, float]:
+    """How many operators a forward starts beside those in the products' own time, and how long that takes. [s]"""
+    seconds = cost.predict_decode(config, chip, 1, 1, dtype).parts["overhead"]
+    each = chip.overhead(cost.weight_bytes(config, dtype))
+    return round(seconds / each) if each else 0, seconds
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f} %" if share < 0.0995 else f"{100 * share:.0f} %"
+
+
+# three clocks -------------------------------------------------------------------------------------
+def opening(decode: Pass, prefill: Pass, chip: Chip, dtype: object) -> str:
+    peak = chip.peak(dtype)
+    return (
+        f"A large matrix product on this machine does **{peak / 1e9:,.0f} GFLOP/s**, a GFLOP being $10^9$ "
+        f"additions and "
+        f"multiplications. Reading a prompt of {prefill.context} tokens, SmolLM2 does {prefill.rate / 1e9:,.0f} of "
+        f"them, "
+        f"{percent(prefill.rate / peak)}. Writing one token of the answer, it does "
+        f"**{decode.rate / 1e9:,.1f}: {percent(decode.rate / peak)}**. A step for one token takes "
+        f"{milliseconds(decode.measured.value)}."
+    )
+
+
+def clocks(decode: Pass, prefill: Pass, chip: Chip, dtype: object) -> Table:
+    rows = []
+    for name, one in ((f"prefill, {prefill.context} tokens", prefill), ("decode, 1 token", decode)):
+        compute, memory = one.clocks(chip, dtype)
+        rows.append(
+            [name, *(milliseconds(s) for s in (compute, memory, one.measured.value)), f"{one.intensity:.3g}"]
+        )
+    headers = ["pass", "FLOPs / peak", "bytes / bandwidth", "measured", "FLOP per byte"]
+    return rows, headers, "lrrrr"
+
+
+def two_ratios(decode: Pass, chip: Chip, dtype: object) -> str:
+    ridge, a100 = hardware.ridge(chip, dtype), hardware.CHIPS["A100 80GB SXM"]
+    value = cost.bytes_per_value(dtype)
+    return (
+        f"The decode step moves {decode.moved / 1e6:.0f} MB for {decode.flops / 1e9:.2f} GFLOP: "
+        f"**{decode.intensity:.2f} FLOP per byte**. Each weight of {value:g} bytes is fetched for one multiply and one "
+        "add. The prefill fetches it once for all its tokens.\n\n"
+        "FLOPs per byte are the arithmetic intensity $I$, a property of the *work*. The machine has such a ratio, too, "
+        f"peak over bandwidth: {chip.peak(dtype) / 1e9:,.0f} GFLOP/s over {chip.bandwidth / 1e9:.1f} GB/s is "
+        f"**{ridge:.1f} FLOP per byte**, its ridge point. Work of a lower intensity waits for memory, work of a higher "
+        f"one for arithmetic. So at batch 1 a decode step here leaves at least {1 - decode.intensity / ridge:.0%} "
+        f"of the "
+        "arithmetic unused, however well the program is written. A data-centre GPU is more lopsided: in 16 bits the "
+        f"intensity of decode is about 1, the ridge of an {a100.name} is at {hardware.ridge(a100):.0f}, and one user's "
+        f"answer can use {cost.roofline(1.0, a100) / a100.peak():.2%} of it."
+    )
+
+
+def third_clock(config: ModelConfig, chip: Chip, dtype: object) -> str:
+    count, seconds = starts(config, chip, dtype)
+    each = seconds / count if count else 0.0
+    return (
+        f"Measured with operators that do next to nothing, a start takes {1e6 * each:.0f} µs here. SmolLM2 pays "
+        f"{count} of them in every pass, beside those inside its matrix products: **{milliseconds(seconds)}**, "
+        "for one token as for a whole prompt."
+    )
+
+
+# the picture --------------------------------------------------------------------------------------
+def roof(title: str, chip: Chip, dtype: object, low: float = 0.2, high: float = 1500) -> go.Figure:
+    """The chip's roof and the matrix products that were timed alone, on log-log axes."""
+    peak, ridge = chip.peak(dtype), hardware.ridge(chip, dtype)
+    fig = figure(title, x="arithmetic intensity (FLOP per byte)", y="arithmetic done (FLOP/s)", height=430)
+    log_axis(fig, "x", [1, 10, 100, 1000])
+    log_axis(fig, "y")
+    corners = [low, ridge, high]
+    fig.add_scatter(
+        x=corners, y=[cost.roofline(x, chip, dtype) for x in corners], mode="lines", hoverinfo="skip",
+        line={"color": palette.grey, "width": 3},
+    )  # fmt: skip
+    curves = chip.achieved.get(cost.dtype_name(dtype))
+    value = cost.bytes_per_value(dtype)
+    if curves:
+        fig.add_scatter(
+            x=[2 * n / value for n, _ in curves.matmul], y=[rate for _, rate in curves.matmul], mode="markers",
+            marker={"size": 6, "color": palette.grey, "symbol": "circle-open"},
+            hovertemplate="one product: %{x:.3g} FLOP/B, %{y:.3s}FLOP/s<extra></extra>",
+        )  # fmt: skip
+    label_line(fig, high, peak, "peak", palette.grey)
+    label_line(fig, ridge / 3, peak / 3, "bandwidth", palette.grey, shift=13)
+    return fig
+
+
+def with_starts(config: ModelConfig, chip: Chip, dtype: object, context: int) -> list[tuple[float, float]]:
+    """(FLOP/B, FLOP/s) of decode steps of 1 to 256 users, if only clocks and operator starts took time."""
+    _, extra = starts(config, chip, dtype)
+    points = []
+    for users in (1, 2, 4, 8, 16, 32, 64, 128, 256):
+        flops, moved = work(config, "decode", users, context, dtype)
+        floor = max(flops / chip.peak(dtype), moved / chip.bandwidth)
+        points.append((flops / moved, flops / (max(floor, extra) if chip.asynchronous else floor + extra)))
+    return points
+
+
+def picture(config: ModelConfig, decode: Pass, prefill: Pass, chip: Chip, dtype: object) -> go.Figure:
+    peak = chip.peak(dtype)
+    fig = roof(
+        f"Decode does {percent(decode.rate / peak)} of the peak, prefill {percent(prefill.rate / peak)}",
+        chip,
+        dtype,
+    )
+    x, y = zip(*with_starts(config, chip, dtype, decode.context), strict=True)
+    fig.add_scatter(
+        x=x, y=y, mode="lines", hoverinfo="skip", line={"color": palette.purple, "dash": "dash", "width": 1.5}
+    )
+    label_line(fig, x[-1], y[-1], "decode, with operator starts", palette.purple, shift=-14)
+    for name, one, color in (("decode", decode, palette.orange), ("prefill", prefill, palette.blue)):
+        ceiling = cost.roofline(one.intensity, chip, dtype)
+        fig.add_scatter(
+            x=[one.intensity] * 2, y=[one.rate, ceiling], mode="lines", hoverinfo="skip",
+            line={"color": color, "width": 1, "dash": "dot"},
+        )  # fmt: skip
+        fig.add_scatter(
+            x=[one.intensity], y=[one.rate], mode="markers", marker={"size": 13, "color": color},
+            hovertemplate=f"{name}: {percent(one.rate / ceiling)} of its roof<extra></extra>",
+        )  # fmt: skip
+        label_line(fig, one.intensity, one.rate, name, color, anchor="center", shift=-20)
+    return fig
+
+
+# where the time goes ------------------------------------------------------------------------------
+def time_of(config: ModelConfig, one: Pass, chip: Chip, dtype: object) -> list[tuple[str, float]]:
+    phase: Any = one.phase
+    return cost.waterfall(config, chip, phase, one.measured.value, one.rows, one.context, dtype)
+
+
+def waterfall_figure(config: ModelConfig, one: Pass, chip: Chip, dtype: object) -> go.Figure:
+    parts = time_of(config, one, chip, dtype)
+    what = "decode step" if one.phase == "decode" else f"prefill of {one.context} tokens"  # not measured
+    share = dict(parts)["floor"] / one.measured.value
+    return waterfall(parts, f"Of a {what} {share:.0%} is its floor: {_binding(one, chip, dtype)}")
+
+
+def _binding(one: Pass, chip: Chip, dtype: object) -> str:
+    words = {"memory": "bytes at the bandwidth", "compute": "FLOPs at the peak"}
+    return words[cost.bound_by(one.intensity, chip, dtype)]
+
+
+def unexplained(config: ModelConfig, decode: Pass, prefill: Pass, chip: Chip, dtype: object) -> str:
+    lines = []
+    for name, one in (("Decode", decode), ("Prefill", prefill)):
+        left = dict(time_of(config, one, chip, dtype)).get("residual", 0.0)
+        forecast = one.measured.value - left
+        why = (
+            "The forecast adds up operators that were timed one by one; the rest is in the bar *residual*, for "
+            "which this "
+            "page has no experiment."
+        )
+        lines.append(
+            f"{name}: {miss(forecast, one.measured, why)} Residual "
+            f"{_signed(left)}, {left / one.measured.value:+.0%} of the time.".replace("-", "−")
+        )
+    return "All bars but the last are the forecast:\n\n" + "\n".join(f"- {line}" for line in lines)
+
+
+def _signed(seconds: float) -> str:
+    return f"{1e3 * seconds:+.3g} ms"
+
+
+# users --------------------------------------------------------------------------------------------
+@sentence(example={"users": 8, "flops": 8.0, "moved": 1.3}, at="users", less_words=["tokens per second"])
+def sharing(est: Estimate, users: int, flops: float, moved: float) -> str:
+    """What a step for `users` costs against one for a single user, with the growth of its FLOPs and bytes."""
+    head = (
+        f"{users} users need {flops:.0f} times the FLOPs and **{moved:.2f} times the bytes**: the weights are read "
+        f"once, "
+        "whoever needs them. "
+    )
+    return head + says(
+        est,
+        at=users,
+        less="The step takes {x} times as long ({low} to {high}, n = {n}), so the machine as a whole writes "
+        f"**{users / est.value:.1f} times as many tokens per second**.",
+        same="The step takes {x} times as long ({low} to {high}, n = {n}): here sharing the weights saved nothing.",
+        more="The step takes {x} times as long ({low} to {high}, n = {n}), more than as many steps for one user: "
+        "here sharing the weights cost time.",
+    )
+
+
+def users_text(config: ModelConfig, sweep: Mapping[int, Pass], taken: Mapping[int, Timing], chip: Chip, dtype: Any,
+               users: int = 8) -> str:  # fmt: skip
+    """The answer to the first question: what grew, and where the forecast says it grew."""
+    one, many = sweep[1], sweep[users]
+    ratio = Estimate.ratio(taken[users], taken[1])
+    said = {n: cost.predict_decode(config, chip, one.context, n, dtype) for n in (1, users)}
+    text = sharing(ratio, users, many.flops / one.flops, many.moved / one.moved)
+    matrices = {n: sum(said[n].parts[p] for p in ("projections", "mlp", "head")) for n in said}
+    why = "What it leaves out is the residual of the two steps."
+    return (
+        f"{text}\n\nThe clocks alone would allow {_floor(many, chip, dtype) / _floor(one, chip, dtype):.2f} times. The "
+        f"forecast from operators timed alone: {miss(said[users].seconds / said[1].seconds, ratio, why)} In it the "
+        f"matrix products grow from {milliseconds(matrices[1])} to {milliseconds(matrices[users])}, attention from "
+        f"{milliseconds(said[1].parts['attention'])} to {milliseconds(said[users].parts['attention'])}, and the "
+        f"operator "
+        "starts not at all."
+    )
+
+
+def _floor(one: Pass, chip: Chip, dtype: object) -> float:
+    return max(one.clocks(chip, dtype))
+
+
+def users_table(sweep: Mapping[int, Pass], chip: Chip, dtype: object) -> Table:
+    rows = []
+    for n, one in sweep.items():
+        compute, memory = one.clocks(chip, dtype)
+        took = one.measured.value
+        rows.append(
+            [n, milliseconds(took), f"{n / took:.0f}", percent(compute / took), percent(memory / took)]
+        )
+    return rows, ["users", "a step", "tokens/s in all", "MFU", "MBU"], "rrrrr"
+
+
+def users_figure(sweep: Mapping[int, Pass], chip: Chip, dtype: object) -> go.Figure:
+    peak, last = chip.peak(dtype), max(sweep)
+    fig = roof(
+        f"One user: {percent(sweep[1].rate / peak)} of the peak. {last} users: {percent(sweep[last].rate / peak)}",
+        chip,
+        dtype,
+    )
+    fig.add_scatter(
+        x=[p.intensity for p in sweep.values()], y=[p.rate for p in sweep.values()], mode="markers+lines",
+        marker={"size": 11, "color": palette.orange}, line={"color": palette.orange, "width": 1.5},
+        text=[f"{n} users" for n in sweep], hovertemplate="%{text}: %{x:.3g} FLOP/B, %{y:.3s}FLOP/s<extra></extra>",
+    )  # fmt: skip
+    for n, p in sweep.items():
+        label_line(fig, p.intensity, p.rate, f"{n}", palette.orange, anchor="center", shift=-18)
+    end = sweep[last]
+    label_line(fig, end.intensity, end.rate, "users", palette.orange, anchor="left", shift=-34)
+    return fig
+
+
+def low_mfu(one: Pass, chip: Chip, dtype: object) -> str:
+    ridge = hardware.ridge(chip, dtype)
+    users = ridge * cost.bytes_per_value(dtype) / 2
+    return (
+        f"**Takeaway.** A low MFU in decode is no fault of the program. One user reached "
+        f"{percent(one.rate / chip.peak(dtype))}; {percent(one.intensity / ridge)} is the roof. Judge decode by "
+        f"MBU at few "
+        f"users and by MFU at many. The two are equal where intensity equals the ridge, on this machine at about "
+        f"{users:.0f} users of short contexts."
+    )
+
+
+# where batching ends ------------------------------------------------------------------------------
+LENGTHS = {512: palette.blue, 2048: palette.orange, 8192: palette.green}
+
+
+def full(length: int) -> tuple[int, float]:
+    """Users of `length` tokens that fill an H100 beside Llama-3-8B in 16 bits, and the intensity of their step."""
+    llama, h100 = CONFIGS["llama-3-8b"], hardware.CHIPS["H100 SXM"]
+    most = cost.max_users(h100.memory, llama, length, reserve=RESERVE)
+    return most, cost.step_intensity(llama, most, length)
+
+
+def batching_ends() -> go.Figure:
+    llama, ridge = CONFIGS["llama-3-8b"], hardware.ridge(hardware.CHIPS["H100 SXM"])
+    fig = figure(
+        "Llama-3-8B on an H100 (predicted): memory is full before decode reaches the ridge",
+        x="concurrent users",
+        y="intensity (FLOP per byte)",
+    )
+    log_axis(fig, "x", [1, 4, 16, 64, 256, 1000])
+    log_axis(fig, "y", [1, 10, 100, 300])
+    for length, color in LENGTHS.items():
+        most, level = full(length)
+        batches = sorted({round(most ** (i / 23)) for i in range(24)})
+        levels = [cost.step_intensity(llama, n, length) for n in batches]
+        fig.add_scatter(x=batches, y=levels, mode="lines", line_color=color)
+        fig.add_scatter(
+            x=[most], y=[level], mode="markers", marker={"color": color, "size": 11, "symbol": "x"}
+        )
+        label_line(fig, 1.4 * most, level, f"{length:,} tokens", color, anchor="left", shift=0)
+    fig.add_hline(y=ridge, line={"color": palette.grey, "dash": "dot"})
+    label_line(fig, 1, ridge, "ridge of the H100", palette.grey, anchor="left", shift=-12)
+    fig.update_xaxes(range=[-0.1, 4.3])
+    fig.update_yaxes(range=[-0.2, 2.65])
+    return fig
+
+
+def batching_text() -> str:
+    ridge = hardware.ridge(hardware.CHIPS["H100 SXM"])
+    short, middle, long = (full(n) for n in LENGTHS)
+    limit = (
+        CONFIGS["llama-3-8b"].num_heads / CONFIGS["llama-3-8b"].num_kv_heads
+    )  # 4 L d_q FLOPs, 4 L d_kv bytes
+    return (
+        f"At the crosses the 80 GB are full, a tenth of them kept free for the program: {short[0]:,} users of 512 "
+        f"tokens, "
+        f"{middle[0]:,} of 2,048, {long[0]:,} of 8,192. With 8,192 tokens each, the step never does more than "
+        f"{long[1]:.0f} "
+        f"FLOP per byte, and the ridge is at {ridge:.0f}. Users add intensity to the *weights*. A cache is read "
+        f"for one user "
+        f"alone: its share of the step stays at {limit:.0f} FLOP per byte, the query heads that share a KV head, "
+        f"however "
+        "many users there are. Most of this course is about that sentence."
+    )
+
+
+# FLOPs --------------------------------------------------------------------------------------------
+FLOPS_AT = 2048
+
+
+def flops_table() -> Table:
+    gelu = CONFIGS["llama-2-7b"].with_(name="d = 4,096, GELU", mlp="gelu", intermediate_size=4 * 4096)
+    rows = []
+    for one in (CONFIGS["smollm2-135m"], gelu, CONFIGS["llama-2-7b"], CONFIGS["llama-3-8b"]):
+        split, cross = cost.flops_per_token(one, FLOPS_AT), cost.crossover_context(one)
+        shares = [
+            f"{part / split.total:.0%}"
+            for part in (split.mlp + split.projections, split.head, split.attention)
+        ]
+        rows.append([one.name, *shares, f"{cross:,.0f} = {cross / one.hidden_size:.2f} d"])
+    return rows, ["model", "layers' matrices", "output matrix", "attention", "crossover (tokens)"], "lrrrr"
+
+
+def flops_text() -> str:
+    smol, seven = CONFIGS["smollm2-135m"], CONFIGS["llama-2-7b"]
+    share = {n: f.attention / f.linear for n in (2048, 32768) for f in [cost.prefill_flops(seven, n)]}
+    head = cost.flops_per_token(smol, FLOPS_AT)
+    return (
+        f"SmolLM2 is narrow, so attention overtakes its matrices early. Its output matrix takes "
+        f"{head.head / head.total:.0%} "
+        f"of a token's FLOPs at this context: a small model pays for a large vocabulary.\n\n"
+        "In a causal prefill a token sees half of the prompt on average, so the balance tips at twice the crossover. "
+        '"Prefill is linear in the prompt" and "prefill grows with the square" are both said, and both are right '
+        f"somewhere: in Llama-2-7B attention adds {share[2048]:.1%} to the matrices at 2,048 tokens and "
+        f"{share[32768]:.0%} "
+        "at 32,768."
+    )
+
+
+# forecasts ----------------------------------------------------------------------------------------
+def _record() -> dict[str, Any] | None:
+    try:
+        return load_evidence("cost_model")
+    except NoEvidence:
+        return None
+
+
+def signed(cells: Sequence[Mapping[str, Any]], phase: str | None = None) -> list[float]:
+    """predicted / measured - 1 of each cell, of one phase or of all."""
+    return [
+        c["predicted_s"] / statistics.median(c["measured"]["samples"]) - 1
+        for c in cells
+        if phase in (None, c["phase"])
+    ]
+
+
+def forecast_text() -> str:
+    """The signed misses of the published grid, by phase, batch and context."""
+    record = _record()
+    if record is None:
+        return "The published grid (`book/evidence/cost_model.json`) is not here. `benchmarks/cost_model.py` "
+        "measures it."
+    cells = record["data"]["cells"]
+    error = dict(zip(((c["phase"], c["context"], c["batch"]) for c in cells), signed(cells), strict=True))
+    batches = sorted({c["batch"] for c in cells})
+    lines = sorted({key[:2] for key in error}, key=lambda key: (key[0] != "prefill", key[1]))
+    rows = [[f"{p}, {n:,}", *(f"{error[p, n, b]:+.0%}".replace("-", "−") for b in batches)] for p, n in lines]
+    table = table_markdown(
+        rows, ["pass, context", *(f"batch {b}" for b in batches)], "l" + "r" * len(batches)
+    )
+    words = []
+    for phase in ("prefill", "decode"):
+        found = signed(cells, phase)
+        low = sum(x < 0 for x in found)
+        samples = sorted({len(c["measured"]["samples"]) for c in cells if c["phase"] == phase})
+        each = f"{samples[0]} to {samples[-1]}" if len(samples) > 1 else f"{samples[0]}"  # not measured
+        words.append(
+            f"{phase}: median {statistics.median(found):+.0%}, from {min(found):+.0%} to {max(found):+.0%}, {low} of "
+            f"{len(found)} too low (n = {each} a cell)".replace("-", "−")
+        )
+    return (
+        f"{table}\n\nPredicted against measured, signed: minus is too fast. {'; '.join(words)}. {record['cpu']}, "
+        f"{record['threads']} threads, {record['date']}."
+    )
+
+
+def forecast_figure() -> go.Figure | None:
+    record = _record()
+    if record is None:
+        return None
+    cells = record["data"]["cells"]
+    points = {
+        phase: [
+            (1e3 * c["predicted_s"], [1e3 * s for s in c["measured"]["samples"]])
+            for c in cells
+            if c["phase"] == phase
+        ]
+        for phase in ("prefill", "decode")
+    }
+    inside = sum(abs(x) <= 0.25 for x in signed(cells))
+    return predicted_vs_measured(
+        points, unit="ms", title=f"{inside} of {len(cells)} forecasts lie within 25 %"
+    )
+
+
+def published_text() -> str:
+    """GPUs that nobody here has: how far the bound is, and what it leaves out where it misses by over a third."""
+    from lumen.explore.published import left_out
+    from lumen.hardware.published import misses
+
+    rows = misses()
+    far = [row for row in rows if abs(row.signed) > 1 / 3]
+    near = next(row for row in rows if row.measurement.id == "gpt-fast-7b-bf16")
+    sources = len({row.measurement.source.url for row in rows})
+    dates = sorted(row.measurement.source.date for row in rows)
+    reasons = "\n".join(f"- {reason} ({n} of {len(far)})" for reason, n in left_out(rows) if n > 3)
+    return (
+        f"{len(rows)} measurements from {sources} sources, published {dates[0][:4]} to {dates[-1][:4]}. One of them: "
+        f"[{near.measurement.source.title}]({near.measurement.source.url}), {near}. On a chip that was not "
+        f"measured there "
+        "are no rates of single operators, so the prediction is the two clocks from the datasheet, a **bound**: "
+        "too short for "
+        f"{sum(r.ratio > 1 for r in rows)} of {len(rows)}, by "
+        f"{100 * (1 - statistics.median(1 / r.ratio for r in rows)):.0f} % in the median, and "
+        f"for {len(far)} by more than a third. What it has no line for there, most frequent first (after the "
+        f"published set-ups; which of them took the time, no experiment here can tell):\n\n{reasons}"
+    )
+
+
+# techniques ---------------------------------------------------------------------------------------
+Point = tuple[float, float]
+
+
+def decode_point(
+    config: ModelConfig, batch: int = 8, length: int = 2048, weight: object = "bf16", kv: object = "bf16",
+    rows: int = 1, tokens: float = 1.0, extra: float = 0.0, on: str = "H100 SXM",
+) -> Point:  # fmt: skip
+    """(FLOP/B, tokens/s) of a step by the two clocks: `rows` tokens a user go in, `tokens` are kept; `extra` is the
+    share of time that comes on top."""
+    chip = hardware.CHIPS[on]
+    flops = cost.step_flops(config, batch, length).total * rows
+    step = cost.step_bytes(config, batch, length, weight_dtype=weight, kv_dtype=kv)
+    moved = step.weights + step.cache_read + step.cache_write
+    seconds = max(flops / chip.peak(), moved / chip.bandwidth) * (1 + extra)
+    return flops / moved, batch * tokens / seconds
+
+
+def moves() -> dict[str, tuple[Point, Point]]:
+    """Where techniques move a decode step of Llama-2-7B on an H100, 8 users of 2,048 tokens: before and after."""
+    base = CONFIGS["llama-2-7b"]
+    chip = hardware.CHIPS["H100 SXM"]
+    start = decode_point(base)
+    again, weights = cost.prefill_flops(base, 2048, 8).total, cost.weight_bytes(base, "bf16", 8 * 2048)
+    none = (again / weights, 8 / max(again / chip.peak(), weights / chip.bandwidth))
+    kept = cost.expected_tokens(0.8, 4)
+    return {
+        "KV cache instead of none (ch. 4)": (none, start),
+        "batch 8 → 32 (ch. 8)": (start, decode_point(base, batch=32)),
+        "KV heads 32 → 8 (ch. 12)": (start, decode_point(base.with_(num_kv_heads=8))),
+        "cache in 8 bits (ch. 13)": (start, decode_point(base, kv=1)),
+        "4 drafts, 80 % accepted (ch. 15)": (
+            start,
+            decode_point(base, rows=5, tokens=kept, extra=4 * DRAFT_COST),
+        ),
+        "weights in 4.5 bits (ch. 17)": (start, decode_point(base, weight="q4_0")),
+        "half of the layers (ch. 20)": (start, decode_point(base.with_(num_layers=16))),
+        "H200 instead of H100": (start, decode_point(base, on="H200 SXM")),
+    }
+
+
+def gain(pair: tuple[Point, Point]) -> float:
+    return pair[1][1] / pair[0][1]
+
+
+def moves_figure() -> go.Figure:
+    found = moves()
+    best = max(map(gain, found.values()))
+    fig = figure(
+        f"Most techniques push decode right; the largest gain, × {best:.0f}, pulls it left",
+        x="arithmetic intensity (FLOP per byte)",
+        y="technique",
+        height=520,
+    )
+    log_axis(fig, "x", [1, 10, 100, 1000, 10_000])
+    ridge = hardware.ridge(hardware.CHIPS["H100 SXM"])
+    for i, (name, pair) in enumerate(found.items()):
+        (before, _), (after, _) = pair
+        turn = math.log10(after / before)
+        color = palette.green if turn < -0.004 else palette.blue if turn > 0.004 else palette.orange
+        if abs(turn) > 0.01:
+            fig.add_annotation(
+                x=math.log10(after), y=i, ax=math.log10(before), ay=i, axref="x", ayref="y", text="", arrowhead=2,
+                arrowwidth=2, arrowcolor=color,
+            )  # fmt: skip
+        hover = f"{name}<br>{before:.1f} → {after:.1f} FLOP/B<br>{gain(pair):.1f} × tokens/s<extra></extra>"
+        fig.add_scatter(
+            x=[before], y=[i], mode="markers", marker={"color": color, "size": 9}, hovertemplate=hover
+        )
+        label_line(fig, 0.6, i, f"{name}: <b>× {gain(pair):.1f}</b>", anchor="left", shift=19)
+    fig.add_vline(x=ridge, line={"color": palette.grey, "dash": "dot"}, layer="below", opacity=0.5)
+    fig.add_annotation(
+        x=math.log10(ridge), y=7.6, text="ridge", showarrow=False, xanchor="left", font_color=palette.grey
+    )
+    fig.update_yaxes(visible=False, range=[7.9, -0.8])
+    fig.update_xaxes(range=[-0.25, 4.5])
+    return fig
+
+
+def moves_text() -> str:
+    found, base = moves(), CONFIGS["llama-2-7b"]
+    none = found["KV cache instead of none (ch. 4)"]
+    step = cost.step_bytes(base, 8, 2048)
+    spec = gain(found["4 drafts, 80 % accepted (ch. 15)"])
+    crowd = [
+        decode_point(base, batch=1024, length=64, **more)
+        for more in ({}, {"rows": 5, "tokens": cost.expected_tokens(0.8, 4), "extra": 4 * DRAFT_COST})
+    ]
+    return (
+        "Bold are tokens per second, after over before. Three readings:\n\n"
+        f"- **Right is not the goal.** Without a KV cache the step sits at {none[0][0]:,.0f} FLOP per byte, far "
+        f"beyond the "
+        "ridge, with a splendid MFU. It computes the same rows again and again. The cache moves the point *left* "
+        "and gives "
+        f"× {gain(none):.0f}.\n"
+        "- **Bits and heads save bytes**, so their gain depends on which bytes there are. "
+        f"{step.cache_read / step.total:.0%} of this step is cache: 4.5-bit weights alone give "
+        f"× {gain(found['weights in 4.5 bits (ch. 17)']):.1f}, not {16 / 4.5:.1f}.\n"
+        "- **Speculation** fills idle arithmetic: a cheap drafter proposes four tokens, one pass of the model "
+        "checks them. "
+        f"Each draft is reckoned at {DRAFT_COST:.0%} of a step, {4 * DRAFT_COST:.0%} in all; without that × "
+        f"{spec:.1f} would "
+        f"be × {spec * (1 + 4 * DRAFT_COST):.1f}. Beyond the ridge it costs: with 1,024 users of 64 tokens the "
+        f"same drafts "
+        f"give × {crowd[1][1] / crowd[0][1]:.2f}.\n\n"
+        "Compiled graphs (chapter 21) move nothing on this picture: it has no operator starts."
+    )
+
+
+# where it loses -----------------------------------------------------------------------------------
+def toy_floor(config: ModelConfig, context: int, chip: Chip, dtype: object) -> float:
+    flops, moved = work(config, "decode", 1, context, dtype)
+    return max(flops / chip.peak(dtype), moved / chip.bandwidth)
+
+
+def toy_text(config: ModelConfig, context: int, chip: Chip, dtype: object) -> str:
+    return (
+        f"The toy has {config.num_layers} layers of width {config.hidden_size}: "
+        f"{cost.weight_bytes(config, dtype) / 1e6:.1f} MB of weights. By the longer of FLOPs / peak and bytes / "
+        f"bandwidth "
+        f"a decode step could take {1e6 * toy_floor(config, context, chip, dtype):.0f} µs."
+    )
+
+
+def losers(found: Sequence[tuple[ModelConfig, Measured | None, int]], chip: Chip, dtype: object) -> Table:
+    """Clocks, starts and time of a decode step, model by model; without a measurement the forecast stands in."""
+    rows = []
+    for config, taken, context in found:
+        floor = toy_floor(config, context, chip, dtype)
+        count = cost.operators(config)
+        toll = count * chip.overhead(cost.weight_bytes(config, dtype))
+        took = milliseconds(taken.seconds) if taken else (
+            milliseconds(cost.predict_decode(config, chip, context, 1, dtype).seconds) + " (forecast)"
+        )  # fmt: skip
+        rows.append([config.name, took, milliseconds(floor), milliseconds(toll), count])
+    return rows, ["model", "a step", "two clocks", "operator starts", "operators"], "lrrrr"
+
+
+@sentence(example={"floor": 2.5e-5, "toll": 3e-3}, less_words=["beats"])
+def toy_over(est: Estimate, floor: float, toll: float) -> str:
+    """The toy's step as a multiple of its two clocks."""
+    tail = (
+        f" Its operators, each at the start's time that `hardware.measure()` found with operators that do next to "
+        f"nothing, "
+        f"would take {milliseconds(toll)}."
+    )
+    return (
+        says(
+            est,
+            more="The toy takes **{x} times** ({low} to {high}, n = {n}) what the two clocks say.",
+            same="The toy takes {x} times ({low} to {high}, n = {n}) what the two clocks say: no third clock shows "
+            "here.",
+            less="The toy beats the two clocks, {x} times ({low} to {high}, n = {n}): its weights come from the "
+            "chip's caches.",
+        )
+        + tail
+    )
+
+
+def toy_answer(config: ModelConfig, taken: Measured, chip: Chip, dtype: object) -> str:
+    floor = toy_floor(config, taken.name.context, chip, dtype)
+    toll = cost.operators(config) * chip.overhead(cost.weight_bytes(config, dtype))
+    forecast = cost.predict_decode(config, chip, taken.name.context, 1, dtype).seconds
+    reason = "The forecast adds operators timed one by one; what they do to each other is not in it."
+    return (
+        f"{toy_over(taken.estimate.scaled(1 / floor, '×'), floor, toll)} The whole forecast: "
+        f"{miss(forecast, taken.estimate, reason)}\n\n"
+        "The control is the size. The same program with larger matrices pays about the same starts, and they fade:"
+    )
+
+
+@sentence(example={"small": 4.0, "large": 256.0}, more_words=["fails as it should"])
+def control(est: Estimate, small: float, large: float) -> str:
+    """The fastest array against the largest; sizes in MiB."""
+    return says(
+        est,
+        more=f"An array of {small:g} MiB is read **{{x}} times** ({{low}} to {{high}}, n = {{n}}) as fast as one "
+        f"of {large:g} "
+        "MiB. The control fails as it should: after the first round the small one no longer came from memory. So "
+        "the roof is "
+        "a statement about memory, and what stays in the last cache does not live under it.",
+        same=f"An array of {small:g} MiB is read {{x}} times ({{low}} to {{high}}, n = {{n}}) as fast as one of "
+        f"{large:g} MiB: "
+        "on this machine, in this run, the control did not break the roof, so it shows nothing. Another process "
+        "may have "
+        "used the caches.",
+        less=f"An array of {small:g} MiB is read {{x}} times ({{low}} to {{high}}, n = {{n}}) as fast as one of "
+        f"{large:g} MiB: "
+        "the start of an operator weighs more here than what the caches save.",
+    )
+
+
+def fastest(rates: Mapping[int, Timing]) -> int:
+    """The size that was read at the highest rate."""
+    return max(rates, key=lambda size: size / rates[size].median)
+
+
+def control_text(rates: Mapping[int, Timing]) -> str:
+    small, large = fastest(rates), max(rates)
+    per = {n: [s / n for s in rates[n].samples] for n in (small, large)}
+    return control(Estimate.ratio(per[large], per[small]), small / 2**20, large / 2**20)
+
+
+def control_figure(rates: Mapping[int, Timing], chip: Chip) -> go.Figure:
+    best = {n: n / timing.median / 1e9 for n, timing in rates.items()}
+    top = fastest(rates)
+    fig = figure(
+        f"Read again and again: {top / 2**20:g} MiB at {best[top]:.0f} GB/s, {max(rates) / 2**20:g} MiB at "
+        f"{best[max(rates)]:.0f} GB/s",
+        x="size of the array (MiB)",
+        y="apparent bandwidth (GB/s)",
+        height=360,
+    )
+    fig.add_scatter(
+        x=[n / 2**20 for n in best], y=list(best.values()), mode="lines+markers", line_color=palette.orange
+    )
+    fig.add_hline(y=chip.bandwidth / 1e9, line={"color": palette.grey, "dash": "dot"})
+    log_axis(fig, "x", [0.25, 1, 4, 16, 64, 256])
+    label_line(
+        fig,
+        min(rates) / 2**20,
+        chip.bandwidth / 1e9,
+        "the roof: chip.bandwidth",
+        palette.grey,
+        anchor="left",
+        shift=-12,
+    )
+    fig.update_yaxes(rangemode="tozero")
+    return fig
+
+
+def best_mfu(step: Pass, again: Pass, chip: Chip, dtype: object) -> str:
+    """A token written with a cache, and by reading all of its context again: MFU against tokens per second."""
+    rows = []
+    for name, one in (("decode step, with a cache", step), ("all tokens read again", again)):
+        took = one.measured.value
+        rows.append([name, f"{1 / took:.1f}", percent(one.rate / chip.peak(dtype)), f"{one.flops / 1e9:.2f}"])
+    return table_markdown(rows, ["the next token by", "tokens/s", "FLOPs done over peak", "GFLOP"], "lrrr")
+
+
+# play and recap -----------------------------------------------------------------------------------
+def points(config: ModelConfig, passes: Sequence[Pass], chip: Chip, dtype: str) -> list[dict[str, Any]]:
+    """What was measured, for the explorer: it stands under the roof, not on it."""
+    return [
+        {"chip": chip.name, "model": config.name, "format": dtype, "phase": p.phase, "batch": p.rows,
+         "context": p.context, "seconds": p.measured.value}
+        for p in passes
+    ]  # fmt: skip
+
+
+def recap(config: ModelConfig, sweep: Mapping[int, Pass], prefill: Pass, chip: Chip, dtype: object) -> str:
+    one, last = sweep[1], max(sweep)
+    many, ridge = sweep[last], hardware.ridge(chip, dtype)
+    parts = time_of(config, one, chip, dtype)
+    left = dict(parts).get("residual", 0.0)
+    took = one.measured.value
+    return (
+        f"- **Which resource binds?** Compare FLOP per byte with peak over bandwidth. Here decode stands at "
+        f"{one.intensity:.2f}, the ridge at {ridge:.1f}, the prefill of {prefill.context} tokens at "
+        f"{prefill.intensity:.0f}.\n"
+        f"- **Predict a step:** the longer of FLOPs / peak and bytes / bandwidth, "
+        f"{milliseconds(_floor(one, chip, dtype))} "
+        f"for one user; measured {milliseconds(took)}. Rates of single operators and operator starts explain "
+        f"all of it but {_signed(left)} ({left / took:+.0%}).\n".replace("-", "−")
+        + f"- **MFU and MBU:** {percent(one.rate / chip.peak(dtype))} and "
+        f"{percent(one.moved / chip.bandwidth / took)} for one user, {percent(many.rate / chip.peak(dtype))} and "
+        f"{percent(many.moved / chip.bandwidth / many.measured.value)} for {last}.\n"
+        f"- **Where batching ends:** an H100 holds {full(2048)[0]:,} users of Llama-3-8B with 2,048 tokens each, "
+        f"and their "
+        f"step does {full(2048)[1]:.0f} FLOP per byte; the ridge is at "
+        f"{hardware.ridge(hardware.CHIPS['H100 SXM']):.0f}."
+    )
+
+
+PRODUCTION = [
+    ("vllm", "times one batch without a server; `--max-num-seqs` caps the users of a step",
+     "`vllm bench latency --batch-size 8 --input-len 32 --output-len 128`", "cli/bench/latency/"),
+    ("sglang", "runs the model alone, without server and scheduler",
+     "`python -m sglang.bench_one_batch --batch-size 1 8 32`", "developer_guide/benchmark_and_profiling"),
+    ("tensorrt-llm", "`--max_batch_size` caps the users of a step, `--max_num_tokens` its rows",
+     "`trtllm-bench throughput`, `trtllm-bench latency`", "commands/trtllm-bench.html"),
+    ("llama.cpp", "prefill and decode speed for each number of users",
+     "`llama-batched-bench -npp 128 -ntg 128 -npl 1,2,4,8,16,32`", "tools/batched-bench/README.md"),
+]  # fmt: skip

@@ -1,0 +1,126 @@
+"""The questions of chapter 02."""
+
+from __future__ import annotations
+
+from lumen import cost, hardware
+
+A100, H100 = hardware.CHIPS["A100 80GB SXM"], hardware.CHIPS["H100 SXM"]
+TWO_CARDS = cost.bandwidth_bound(140e9 / 2, H100)
+
+QUESTIONS = [
+    {
+        "kind": "choice",
+        "question": "A model with 16-bit weights decodes for one user on an H100 (ridge 295 FLOP per byte). Its MFU is "
+        "0.3 %. What is left to gain at this batch?",
+        "choices": [
+            {
+                "text": "Hardly anything: its MBU is about 90 %",
+                "ok": True,
+                "why": "MBU = MFU × ridge / intensity = 0.3 % × 295 / 1 = 89 %. The memory is nearly as busy as it "
+                "can be.",
+            },
+            {
+                "text": "A factor of about 300, with a better matmul kernel",
+                "why": "At 1 FLOP per byte the roof is 1/295 = 0.34 % of the peak. No kernel passes it.",
+            },
+            {
+                "text": "A factor of two, on a chip with twice the FLOP/s and the same memory",
+                "why": "Time follows the bytes here. On that chip the MFU would be half as high, and the time the "
+                "same.",
+            },
+            {
+                "text": "That cannot be told from an MFU",
+                "why": "It can, where the intensity is known: 2 FLOPs for each weight of 2 bytes, so 1.",
+            },
+        ],
+    },
+    {
+        "kind": "numeric",
+        "question": "The ridge of an A100 80 GB SXM: 312 TFLOP/s dense in bf16, 2,039 GB/s. In FLOP per byte?",
+        "answer": hardware.ridge(A100),
+        "tolerance": 0.5,
+        "unit": "FLOP/B",
+        "right": "Peak over bandwidth. The 156 that one often reads divides by 2.0 TB/s.",
+        "wrong": "Divide FLOP/s by bytes per second, and watch the prefixes.",
+        "slips": [
+            {"answer": 2 * hardware.ridge(A100), "why": "624 TFLOP/s is the headline with 2:4 sparsity."},
+            {"answer": 156, "tolerance": 0.4, "why": "That divides by 2.0 TB/s. The card reads 2,039 GB/s."},
+            {
+                "answer": hardware.ridge(A100, "fp32"),
+                "tolerance": 0.3,
+                "why": "19.5 TFLOP/s are the fp32 vector units.",
+            },
+        ],
+    },
+    {
+        "kind": "numeric",
+        "question": "A model of 70 billion weights in 16 bits is split over two H100 (3,350 GB/s each), half of it "
+        "on each. "
+        "Tokens per second at best, for one user, without the cache?",
+        "answer": TWO_CARDS,
+        "tolerance": 0.3,
+        "unit": "tok/s",
+        "right": "70 GB at 3.35 TB/s on each, at the same time. A bound: it leaves out the cache and what the "
+        "cards have to "
+        "tell each other.",
+        "wrong": "Each card reads its half of the weights for every token, at its own bandwidth.",
+        "slips": [
+            {
+                "answer": TWO_CARDS / 2,
+                "tolerance": 0.5,
+                "why": "That is 140 GB at 3.35 TB/s: one card, which could not hold them.",
+            },
+            {
+                "answer": 2 * TWO_CARDS,
+                "tolerance": 1,
+                "why": "Each half is 70 GB: 35 billion weights of two bytes.",
+            },
+        ],
+    },
+    {
+        "kind": "choice",
+        "question": "A decode step moves 0.2 GB on an H100 (0.06 ms at its bandwidth), and takes 2.4 ms in a "
+        "program that "
+        "starts 600 operators one by one, 4 µs each. What shortens the step most?",
+        "choices": [
+            {
+                "text": "Starting all 600 with one call (a captured graph)",
+                "ok": True,
+                "why": "600 × 4 µs are the 2.4 ms. The work would fit between them forty times.",
+            },
+            {
+                "text": "Weights in 4 bits",
+                "why": "They save 0.04 ms of reading, which is hidden behind the starts anyway.",
+            },
+            {
+                "text": "A chip with twice the bandwidth",
+                "why": "It reads in 0.03 ms and waits for the same 600 starts.",
+            },
+            {
+                "text": "Eight users in a step",
+                "why": "A good idea: eight tokens for one toll. But the *step* gets no shorter.",
+            },
+        ],
+    },
+    {
+        "kind": "choice",
+        "question": "A model with 32 KV heads gets 8 instead, its 32 query heads stay. What happens to the "
+        "intensity of "
+        "attention in a decode step?",
+        "choices": [
+            {
+                "text": "It rises fourfold",
+                "ok": True,
+                "why": "All query heads still meet all keys, so the FLOPs stay; the cache's bytes fall to a quarter.",
+            },
+            {
+                "text": "It stays: FLOPs and bytes both fall to a quarter",
+                "why": "The bytes do. The FLOPs follow the query heads, of which there are as many as before.",
+            },
+            {
+                "text": "It falls to a quarter",
+                "why": "Fewer bytes for the same FLOPs raise the ratio.",
+            },
+        ],
+    },
+]
