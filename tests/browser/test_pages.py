@@ -15,14 +15,12 @@ from .conftest import BOOK
 
 AUDIT = (Path(__file__).parent / "audit.js").read_text("utf8")
 LIMIT_KB = 300  # page HTML beside the shared scripts
-# Code, figures and formulas are left to audit.js, as are the colours of explorers: with thousands of spans axe would
-# take ten seconds a page. It is not to fetch the style sheets once more.
-AXE = """async ({ colours }) => {
-  const left = [".highlight", ".plotly-json svg", "mjx-container", ...(colours ? [".lumen-widget"] : [])];
-  const seen = { exclude: left.map((one) => [one]) };
-  const rules = colours ? { runOnly: { type: "rule", values: ["color-contrast"] } }
-    : { rules: { "color-contrast": { enabled: false } } };
-  const found = await axe.run(seen, { resultTypes: ["violations"], preload: false, ...rules });
+# Contrast is for audit.js: among thousands of spans of code axe would take ten seconds a page. It is not to fetch the
+# style sheets once more.
+AXE = """async () => {
+  const seen = { exclude: [[".highlight"], [".plotly-json svg"], ["mjx-container"]] };
+  const options = { resultTypes: ["violations"], preload: false, rules: { "color-contrast": { enabled: false } } };
+  const found = await axe.run(seen, options);
   return found.violations.filter((v) => ["moderate", "serious", "critical"].includes(v.impact))
     .map((v) => `[axe:${v.id}] ${v.help}: ${v.nodes.slice(0, 2).map((n) => n.html.slice(0, 120)).join(" … ")}`);
 }"""
@@ -39,12 +37,12 @@ def rule(fault: str) -> str:
     return found[1] if found else ""
 
 
-def axe(page, colours: bool) -> list[str]:
-    """Findings of axe-core: contrast, which depends on the theme, or everything else."""
+def axe(page) -> list[str]:
+    """Findings of axe-core, moderate or worse."""
     if not page.evaluate("typeof axe === 'object'"):
         source = Path(find_spec("axe_playwright_python").origin).with_name("axe.min.js")
         page.evaluate(source.read_text("utf8"))
-    return page.evaluate(AXE, {"colours": colours})
+    return page.evaluate(AXE)
 
 
 def test_page_reads_well(path, screen, site):
@@ -52,9 +50,8 @@ def test_page_reads_well(path, screen, site):
     found = {}
     for theme in ("light", "dark"):  # toggled in place, as a reader would
         found[theme] = screen.evaluate(AUDIT, {"theme": theme, "first": theme == "light"})["faults"]
-        if screen.viewport_size["width"] > 1000:
-            found[theme] += axe(screen, colours=True)
-            found[theme] += axe(screen, colours=False) if theme == "light" else []
+    if screen.viewport_size["width"] > 1000:
+        found["axe"] = axe(screen)
     found["network and console"] = screen.problems
     lines = [
         f"{where}: {f}" for where, faults in found.items() for f in faults if rule(f) not in forgiven(path)
