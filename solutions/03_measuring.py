@@ -16,7 +16,7 @@
 #
 # [Colab: chapter](https://colab.research.google.com/github/lumen-course/lumen/blob/main/chapters/03_measuring.ipynb) [Colab: exercises](https://colab.research.google.com/github/lumen-course/lumen/blob/main/exercises/03_measuring.ipynb) [Colab: solutions](https://colab.research.google.com/github/lumen-course/lumen/blob/main/solutions/03_measuring.ipynb)
 #
-# CPU is enough · read 30 min · run 1 min · practise 96 min · here: [chapter](../chapters/03_measuring.ipynb), [exercises](../exercises/03_measuring.ipynb)
+# CPU is enough · read 30 min · run 2 min · practise 96 min · here: [chapter](../chapters/03_measuring.ipynb), [exercises](../exercises/03_measuring.ipynb)
 #
 # </div>
 
@@ -32,10 +32,16 @@ import os
 import subprocess
 import sys
 
-if importlib.util.find_spec("lumen") is None:  # Colab: brings lumen, leaves torch and numpy as they are
-    repository = "lumen-inference @ git+https://github.com/lumen-course/lumen@main"
-    source = os.environ.get("LUMEN_SOURCE", repository)
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", source], check=True)
+if (
+    importlib.util.find_spec("lumen") is None
+):  # Colab: brings lumen, leaves torch and numpy as they are
+    repository = "git+https://github.com/lumen-course/lumen@main"
+    wanted = "lumen-inference @ " + os.environ.get(
+        "LUMEN_SOURCE", repository
+    )
+    subprocess.run(
+        [sys.executable, "-m", "pip", "install", "-q", wanted], check=True
+    )
     importlib.invalidate_caches()
 
 import lumen
@@ -95,7 +101,8 @@ grader = grading.for_chapter("03")
 def report(requests: list[dict], limits: tuple[float, float]) -> dict:
     """`requests`: one dict each, as above; `limits`: (ttft, tpot) in s.
 
-    {"mean_tpot": s or None, "p99_itl": s or None, "p99_e2el": s or None, "good": count}
+    {"mean_tpot": s or None, "p99_itl": s or None,
+     "p99_e2el": s or None, "good": count}
     """
     ### BEGIN SOLUTION
 
@@ -118,9 +125,17 @@ def report(requests: list[dict], limits: tuple[float, float]) -> dict:
             tpots.append(tpot)
         gaps += [after - before for before, after in pairwise(came)]
         e2els.append(came[-1] - one["intended"])
-        good += came[0] - one["intended"] <= limits[0] and (tpot or 0.0) <= limits[1]
+        good += (
+            came[0] - one["intended"] <= limits[0]
+            and (tpot or 0.0) <= limits[1]
+        )
     mean = sum(tpots) / len(tpots) if tpots else None
-    return {"mean_tpot": mean, "p99_itl": p99(gaps), "p99_e2el": p99(e2els), "good": int(good)}
+    return {
+        "mean_tpot": mean,
+        "p99_itl": p99(gaps),
+        "p99_e2el": p99(e2els),
+        "good": int(good),
+    }
     ### END SOLUTION
 
 
@@ -136,31 +151,32 @@ grader.check("report", report)
 #
 # **Predict** · difficulty 2 of 5 · importance 4 of 5 · 6 minutes · 1 point
 #
-# On a server one gap between tokens in 400 is a stall, independently of the others. p99 of ITL looks perfect. What share of
-# the answers of 301 tokens contains at least one stall, in **percent**?
+# On a server one gap between tokens in 400 is a stall, independently of the others. p99 of ITL looks perfect. A chat has ten
+# answers of 31 tokens each. What share of the chats contains at least one stall, in **percent**? Three significant figures
+# suffice.
 #
 # <details><summary>Hint 1: what is asked, in other words</summary>
 #
-# When is an answer clean?
+# When is a chat clean?
 #
 # </details>
 # <details><summary>Hint 2: a number to aim at</summary>
 #
-# For answers of 201 tokens it would be 39.4 %.
+# For chats of five such answers it would be 31.3 %.
 #
 # </details>
 # <details><summary>Hint 3: the key line in words</summary>
 #
-# One minus the chance that each of the gaps is clean. How many gaps have 301 tokens?
+# One minus the chance that each of the gaps is clean. How many gaps have 31 tokens?
 #
 # </details>
 
 
 # %% nbgrader={"grade_id": "who-notices-answer", "solution": true}
 def who_notices() -> float:
-    """Percent of the answers with at least one stall."""
+    """Percent of the chats with at least one stall."""
     ### BEGIN SOLUTION
-    return 100 * (1 - (1 - 1 / 400) ** 300)
+    return 100 * (1 - (1 - 1 / 400) ** (10 * 30))
     ### END SOLUTION
 
 
@@ -168,7 +184,7 @@ def who_notices() -> float:
 grader.check("who-notices", who_notices)
 
 # %% [markdown] tags=["solution-only"]
-# This stall begins at p99.75. To promise nine users in ten that they never meet one in 300 gaps, look at p99.965:
+# This stall begins at p99.75. To promise nine chats in ten that no stall comes in their 300 gaps, look at p99.965:
 # $0.9^{1/300} = 0.99965$.
 
 # %% [markdown]
@@ -204,10 +220,13 @@ grader.check("who-notices", who_notices)
 
 
 # %% nbgrader={"grade_id": "quantile-answer", "solution": true}
-def histogram_quantile(q: float, bounds: list[float], replicas: list[list[int]]) -> float:
+def histogram_quantile(
+    q: float, bounds: list[float], replicas: list[list[int]]
+) -> float:
     """The q-quantile (0 < q < 1) of all replicas together, in seconds.
 
-    `bounds`: (num_buckets,), the last infinite; `replicas`: (num_replicas, num_buckets), cumulative.
+    `bounds`: (num_buckets,), the last infinite;
+    `replicas`: (num_replicas, num_buckets), cumulative.
     """
     ### BEGIN SOLUTION
     counts = [sum(column) for column in zip(*replicas, strict=True)]
@@ -218,7 +237,9 @@ def histogram_quantile(q: float, bounds: list[float], replicas: list[list[int]])
     if math.isinf(bounds[i]):
         return bounds[i - 1]
     begin, before = (bounds[i - 1], counts[i - 1]) if i else (0.0, 0)
-    return begin + (bounds[i] - begin) * (rank - before) / (counts[i] - before)
+    return begin + (bounds[i] - begin) * (rank - before) / (
+        counts[i] - before
+    )
     ### END SOLUTION
 
 
@@ -226,12 +247,17 @@ def histogram_quantile(q: float, bounds: list[float], replicas: list[list[int]])
 grader.check("quantile", histogram_quantile)
 
 # %% tags=["solution-only", "hide-input"]
-coarse, fine = [0.1, 0.25, 0.5, 1.0, math.inf], [0.1, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 1.0, math.inf]
+coarse, fine = (
+    [0.1, 0.25, 0.5, 1.0, math.inf],
+    [0.1, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 1.0, math.inf],
+)
 latencies = [0.05 + 0.0003 * i for i in range(1000)]  # the slowest: 0.35 s
 
 
 def buckets(bounds):
-    return [[sum(value <= bound for value in latencies) for bound in bounds]]
+    return [
+        [sum(value <= bound for value in latencies) for bound in bounds]
+    ]
 
 
 markdown(
@@ -275,8 +301,9 @@ def broken_read_stream(reads):
 # - the last event before `data: [DONE]` has `"choices": []` and `"usage": {"completion_tokens": …}`, the bill. It may come
 #   late, and it is not part of the answer. It says how many tokens the answer had, in all its events together.
 #
-# Mend it. An arrival is the time of the read that completed an event with text; `gaps` lie between arrivals; TPOT is the time
-# from the first arrival to the last over tokens − 1, and `None` for an answer of one token.
+# Mend it. An event with text arrives at the time of the read that completed it, so two events completed by one read arrive at
+# the same moment, a gap of 0 apart. `gaps` lie between arrivals; TPOT is the time from the first arrival to the last over
+# tokens − 1, and `None` for an answer of one token.
 #
 # <details><summary>Hint 1: what is asked, in other words</summary>
 #
@@ -297,8 +324,13 @@ def broken_read_stream(reads):
 
 
 # %% nbgrader={"grade_id": "read-stream-answer", "solution": true}
-def read_stream(reads: list[tuple[float, bytes]]) -> tuple[float, float | None, list[float], str]:
-    """(ttft, tpot or None, gaps, text) of one answer; times in seconds from the sending."""
+def read_stream(
+    reads: list[tuple[float, bytes]],
+) -> tuple[float, float | None, list[float], str]:
+    """(ttft, tpot or None, gaps, text) of one answer.
+
+    Times in seconds from the sending.
+    """
     ### BEGIN SOLUTION
     times, text, tokens, rest = [], "", 0, b""
     for now, chunk in reads:
@@ -309,7 +341,10 @@ def read_stream(reads: list[tuple[float, bytes]]) -> tuple[float, float | None, 
             event = json.loads(line[6:])
             if event.get("usage"):
                 tokens = event["usage"]["completion_tokens"]
-            piece = "".join(choice["delta"].get("content") or "" for choice in event["choices"])
+            piece = "".join(
+                choice["delta"].get("content") or ""
+                for choice in event["choices"]
+            )
             if piece:
                 times.append(now)
                 text += piece
@@ -345,7 +380,7 @@ grader.check("read-stream", read_stream)
 # - **e** The p99 of a fleet is the mean of the p99s of its replicas.
 #
 # Which are wrong? And one number for **e**: a replica answers 900 requests in 0.2 s each, another one 100 requests in 2 s
-# each. What is the p99 of the thousand, in seconds?
+# each. What is the p99 of the thousand, in seconds? Three significant figures suffice.
 #
 # <details><summary>Hint 1: what is asked, in other words</summary>
 #
@@ -366,7 +401,7 @@ grader.check("read-stream", read_stream)
 
 # %% nbgrader={"grade_id": "in-print-answer", "solution": true}
 def in_print() -> tuple[str, float]:
-    """The letters of the wrong sentences, and the p99 of all thousand requests in seconds."""
+    """The letters of the wrong sentences, and the p99 in seconds."""
     ### BEGIN SOLUTION
     return "bce", 2.0
     ### END SOLUTION
@@ -384,51 +419,55 @@ grader.check("in-print", in_print)
 #
 # **Decide** · difficulty 3 of 5 · importance 5 of 5 · 15 minutes · 3 points
 #
-# Llama-3-8B in bf16 on H100 SXM. **40 requests per second** arrive, with 1,000 tokens of prompt and 250 of answer; they are
-# spread evenly over the replicas. Choose `replicas` (1 to 8) and `batch`, the places on each (1 to 256), so that
+# Llama-3-8B in bf16 on H100 SXM. **10 requests per second** arrive, with 4,000 tokens of prompt and 500 of answer; they are
+# spread evenly over the replicas. Choose `replicas` (1 to 8) and `places`, the requests inside each at once (1 to 256), so
+# that, by the chapter's formulas,
 #
-# - **TPOT** is at most 13 ms: a decode step with a full batch at 1,125 tokens of context
+# - **TPOT** is at most 30 ms: a decode step with all places taken at 4,250 tokens of context
 #   (`cost.predict_decode(...).seconds`), divided by the share of its time that prefills leave it, 1 − requests per second and
 #   replica × `cost.predict_prefill(...).seconds`;
-# - the **load** is at most 0.8: requests per second and replica × (prefill + 249 · TPOT), over the places;
-# - weights and 1,250 tokens of cache a place fit into 80 GB.
+# - the **load** is at most 0.9: requests per second and replica × (prefill + 499 · TPOT), over the places;
+# - **memory**: weights and 4,500 tokens of cache a place fit into 80 GB.
 #
-# Any choice that keeps the promise at the lowest price is right.
+# The price is the number of replicas. Any choice that keeps the promise at the lowest price is right.
 #
 # <details><summary>Hint 1: what is asked, in other words</summary>
 #
-# The price counts replicas. For each number of them: is there a batch that is small enough for TPOT and large enough for
-# the load?
+# For each number of replicas: is there a number of places that is small enough for TPOT and memory and large enough for the
+# load?
 #
 # </details>
 # <details><summary>Hint 2: numbers to aim at</summary>
 #
-# One prefill takes about 15 ms, so a single replica would spend about 60 % of its time on prompts.
+# One prefill takes about 60 ms, so a single replica would spend about 60 % of its time on prompts.
 #
 # </details>
 # <details><summary>Hint 3: the key line in words</summary>
 #
-# Walk through replicas from 1 and batches from 1, compute the two numbers, stop at the first that keeps both limits.
+# Walk through replicas from 1 and places from 1, compute the three numbers, stop at the first that keeps all limits.
 #
 # </details>
 
 
 # %% nbgrader={"grade_id": "slo-answer", "solution": true}
 def slo() -> dict:
-    """{"replicas": 1 to 8, "batch": 1 to 256}"""
-    llama, h100 = lumen.CONFIGS["llama-3-8b"], hardware.CHIPS["H100 SXM"]
+    """{"replicas": 1 to 8, "places": 1 to 256}"""
+    llama = lumen.CONFIGS["llama-3-8b"]
+    h100 = hardware.CHIPS["H100 SXM"]
     ### BEGIN SOLUTION
-    prefill = cost.predict_prefill(llama, h100, 1000, 1, "bf16").seconds
+    prefill = cost.predict_prefill(llama, h100, 4000, 1, "bf16").seconds
+    weights = cost.weight_storage(llama, "bf16")
     for replicas in range(1, 9):
-        each = 40 / replicas
+        each = 10 / replicas
         if each * prefill >= 1:
             continue
-        for batch in range(1, 257):
-            tpot = cost.predict_decode(llama, h100, 1125, batch, "bf16").seconds / (1 - each * prefill)
-            load = each * (prefill + 249 * tpot) / batch
-            memory = cost.weight_storage(llama, "bf16") + cost.kv_bytes(llama, 1250, batch, "bf16")
-            if tpot <= 13e-3 and load <= 0.8 and memory <= 80e9:
-                return {"replicas": replicas, "batch": batch}
+        for places in range(1, 257):
+            step = cost.predict_decode(llama, h100, 4250, places, "bf16")
+            tpot = step.seconds / (1 - each * prefill)
+            load = each * (prefill + 499 * tpot) / places
+            memory = weights + cost.kv_bytes(llama, 4500, places, "bf16")
+            if tpot <= 30e-3 and load <= 0.9 and memory <= 80e9:
+                return {"replicas": replicas, "places": places}
     ### END SOLUTION
 
 
@@ -437,18 +476,21 @@ grader.check("slo", slo)
 
 # %% tags=["solution-only", "hide-input"]
 llama, h100 = lumen.CONFIGS["llama-3-8b"], hardware.CHIPS["H100 SXM"]
-prefill = cost.predict_prefill(llama, h100, 1000, 1, "bf16").seconds
+prefill = cost.predict_prefill(llama, h100, 4000, 1, "bf16").seconds
 rows = []
-for replicas, batch in ((1, 80), (2, 40), (2, 80), (2, 120), (3, 80)):
-    each = 40 / replicas
-    tpot = cost.predict_decode(llama, h100, 1125, batch, "bf16").seconds / (1 - each * prefill)
-    price = cost.cost_per_million_tokens(replicas * h100.price_per_hour, 40 * 250)
-    rows.append([replicas, batch, 1e3 * tpot, each * (prefill + 249 * tpot) / batch, price])
-table(rows, ["replicas", "places", "TPOT (ms)", "load", "$ per million tokens"])
+for replicas, places in ((1, 100), (2, 40), (2, 80), (2, 104), (3, 112)):
+    each = 10 / replicas
+    step = cost.predict_decode(llama, h100, 4250, places, "bf16").seconds
+    tpot = step / (1 - each * prefill)
+    load = each * (prefill + 499 * tpot) / places
+    memory = cost.weight_storage(llama, "bf16")
+    memory += cost.kv_bytes(llama, 4500, places, "bf16")
+    rows.append([replicas, places, 1e3 * tpot, load, memory / 1e9])
+table(rows, ["replicas", "places", "TPOT (ms)", "load", "memory (GB)"])
 markdown(
-    "With one replica the prompts alone take most of the time, and no batch helps: the load asks for more places, and every "
-    "place makes the step longer. With two there is a window, too few places below it, too slow steps above. Chapter 9 moves the prefills "
-    "to other machines, which is another way out of the same squeeze."
+    "With one replica the prompts alone take most of the time, and no number of places helps: the load asks for more, and "
+    "every place makes the step longer. With two there is a window: too few places below it, too slow steps above. With three "
+    "it is memory that ends it. Chapter 9 moves the prefills to other machines, another way out of the same squeeze."
 )
 
 # %% [markdown]
