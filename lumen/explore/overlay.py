@@ -40,19 +40,21 @@ def reveal(
     guess: Guess | float | None = None,
     what: str = "",
     log: bool = True,
+    names: tuple[str, str] = ("model", "measured"),
 ) -> go.Figure:
     """The reader's guess, the model's prediction and the measurement on one axis; whiskers show the whole spread.
 
     `guess` is what `guess(...)` returned, or a number; without a number yet there is no such row, and the book's page
     adds it when the reader has filled the box. `measured` is a number, raw samples, or anything with `.samples` (a
     `lumen.bench.Timing`); its median is the dot. `title` states the finding, `what` names the quantity on the axis,
-    `unit` its unit. Above-zero values unless `log=False`. Returns the figure: put it on the cell's last line.
+    `unit` its unit. Above-zero values unless `log=False`. `names` are those of the two rows: ("formula", "simulated")
+    where no clock ran. Returns the figure: put it on the cell's last line.
 
     >>> reveal(guess=10, model=109.1, measured=[9.1, 9.4, 9.9], unit="times", title="The clock gains less")
     """
     rows = [
-        ("model", _samples("model", model, log=log), palette.blue, "diamond"),
-        ("measured", _samples("measured", measured, log=log), palette.orange, "circle"),
+        (names[0], _samples("model", model, log=log), palette.blue, "diamond"),
+        (names[1], _samples("measured", measured, log=log), palette.orange, "circle"),
     ]
     said = guess.value if isinstance(guess, Guess) else guess
     if said is not None and not (isinstance(guess, Guess) and log and said <= 0):

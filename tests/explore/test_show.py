@@ -75,3 +75,10 @@ def test_predicted_vs_measured_keeps_every_point_in_view():
     assert low < 1 and high > 100 and fig.layout.xaxis.range == fig.layout.yaxis.range
     assert fig.data[2].error_y.array[0] == 0.5
     assert [t.name for t in fig.data if t.showlegend is not False] == ["a", "b"]
+
+
+def test_a_reveal_without_a_clock_says_so():
+    fig = overlay.reveal(
+        model=46.0, measured=45.7, unit="%", title="Simulated", log=False, names=("formula", "simulated")
+    )
+    assert [trace.y[0] for trace in fig.data] == ["formula", "simulated"]

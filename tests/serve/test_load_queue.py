@@ -43,15 +43,15 @@ def test_one_place_is_one_server():
 
 def test_places_worked_by_hand():
     assert places([0.0, 0.1, 0.2, 3.0], 2) == pytest.approx([1.0, 1.0, 1.8, 1.0])
-    assert places([0.0, 0.0, 0.0], 3, 2.0) == [2.0, 2.0, 2.0]
+    assert places([0.0, 0.0, 0.0], 3, 2.0).tolist() == [2.0, 2.0, 2.0] and not len(places([], 3))
     for wrong in ((0, 1.0), (1, 0.0)):
         with pytest.raises(ValueError, match="a place at least"):
             places([0.0], *wrong)
 
 
-@pytest.mark.parametrize("count, p99", [(1, 22.9), (8, 3.45), (64, 1.26)])
+@pytest.mark.parametrize("count, p99", [(1, 22.9), (8, 3.65), (64, 1.285)])
 def test_the_tail_of_places(count, p99):
-    """M/D/c at a load of 90 %. One place: the exact 22.9. The others: two million requests of another program."""
+    """M/D/c at a load of 90 %. One place: the exact 22.9. The others: two million requests, seeds 1 to 3."""
     got = np.percentile(places(arrivals(200_000, 0.9 * count, seed=1), count), 99)
     assert got == pytest.approx(p99, rel=0.08)
 

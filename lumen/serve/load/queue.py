@@ -7,8 +7,9 @@ other down: that is `lumen.serve.load.batched`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+
+import numpy as np
 
 from lumen.serve.load.record import Record
 
@@ -30,23 +31,26 @@ def one_server(arrivals: Sequence[float], services: Sequence[float]) -> list[Rec
     return records
 
 
-def places(arrivals: Sequence[float], count: int, service: float = 1.0) -> list[float]:
-    """Latencies from arrival to answer with `count` places, first come first served. [s]
+def places(arrivals: Sequence[float], count: int, service: float = 1.0) -> np.ndarray:
+    """Latencies from arrival to answer with `count` places, first come first served: (num_requests,). [s]
 
     All requests take `service`, so they leave in the order in which they came, and request i takes the place that
     request i - count left. With `count` 1 this is `one_server`. Poisson arrivals make it the queue M/D/c.
+
+    Place by place it is end[k] = max(due[k], end[k-1]) + service, and that is a running maximum:
+    end[k] = (k + 1) * service + max over m <= k of (due[m] - m * service).
     """
     if count < 1 or not service > 0:
         raise ValueError(
             f"A queue needs a place at least and a service time above 0, got {count} and {service}."
         )
-    done = [-math.inf] * count  # when the last `count` requests leave, the oldest at i % count
-    seen = []
-    for i, due in enumerate(arrivals):
-        end = max(due, done[i % count]) + service
-        done[i % count] = end
-        seen.append(end - due)
-    return seen
+    rows = -(-len(arrivals) // count)
+    due = np.full(rows * count, np.inf)
+    due[: len(arrivals)] = arrivals
+    due = due.reshape(rows, count)  # a column for each place
+    turn = service * np.arange(rows)[:, None]
+    ends = turn + service + np.maximum.accumulate(due - turn, axis=0)
+    return ends.ravel()[: len(arrivals)] - np.asarray(arrivals, float)
 
 
 def mean_wait(load: float, service: float, variation: float = 0.0) -> float:
