@@ -82,15 +82,45 @@ def percent(share: float) -> str:
 
 
 # three clocks -------------------------------------------------------------------------------------
+@sentence(
+    example={"what": "Reading a prompt", "rate": 7e10},
+    at=50.0,
+    unit="%",
+    bound=(None, 100.0),
+    more_words=["more than half"],
+    less_words=["The rest"],
+)
+def share_of_peak(est: Estimate, what: str, rate: float) -> str:
+    """The share of the peak that a pass reaches, in percent."""
+    head = f"{what}, SmolLM2 does {rate / 1e9:,.3g} GFLOP/s, "
+    return says(
+        est,
+        at=50.0,
+        bound=(None, 100.0),
+        contradicts="the peak, which was measured in another minute",
+        less=head + "**{x} %** of that ({low} to {high}, n = {n}). The rest is left undone.",
+        same=head + "about half of that, {x} % ({low} to {high}, n = {n}).",
+        more=head + "more than half of that, {x} % ({low} to {high}, n = {n}).",
+    )
+
+
+def _shares(one: Pass, clock: float) -> Estimate:
+    """clock / measured, in percent: its interval is that of the measured time."""
+    m = one.measured
+    return Estimate(100 * clock / m.value, 100 * clock / m.high, 100 * clock / m.low, m.n, "%")
+
+
 def opening(decode: Pass, prefill: Pass, chip: Chip, dtype: object) -> str:
-    peak = chip.peak(dtype)
+    words = [
+        share_of_peak(_shares(one, one.flops / chip.peak(dtype)), what, one.rate)
+        for what, one in (
+            (f"Reading a prompt of {prefill.context} tokens", prefill),
+            ("Writing one token", decode),
+        )
+    ]
     return (
-        f"A large matrix product on this machine does **{peak / 1e9:,.0f} GFLOP/s**, a GFLOP being $10^9$ "
-        f"additions and "
-        f"multiplications. Reading a prompt of {prefill.context} tokens, SmolLM2 does {prefill.rate / 1e9:,.0f} of "
-        f"them, "
-        f"{percent(prefill.rate / peak)}. Writing one token of the answer, it does "
-        f"**{decode.rate / 1e9:,.1f}: {percent(decode.rate / peak)}**. A step for one token takes "
+        f"A large matrix product on this machine does **{chip.peak(dtype) / 1e9:,.0f} GFLOP/s**, a GFLOP being $10^9$ "
+        f"additions and multiplications. {words[0]} {words[1]} A step for one token takes "
         f"{milliseconds(decode.measured.value)}."
     )
 
@@ -232,7 +262,7 @@ def unexplained(config: ModelConfig, decode: Pass, prefill: Pass, chip: Chip, dt
 
 
 def _signed(seconds: float) -> str:
-    return f"{1e3 * seconds:+.3g} ms"
+    return ("−", "+")[int(math.copysign(1, seconds) > 0)] + milliseconds(abs(seconds))
 
 
 # users --------------------------------------------------------------------------------------------
@@ -284,7 +314,7 @@ def users_table(sweep: Mapping[int, Pass], chip: Chip, dtype: object) -> Table:
         compute, memory = one.clocks(chip, dtype)
         took = one.measured.value
         rows.append(
-            [n, milliseconds(took), f"{n / took:.0f}", percent(compute / took), percent(memory / took)]
+            [n, milliseconds(took), f"{n / took:.3g}", percent(compute / took), percent(memory / took)]
         )
     return rows, ["users", "a step", "tokens/s in all", "MFU", "MBU"], "rrrrr"
 
@@ -751,24 +781,24 @@ def points(config: ModelConfig, passes: Sequence[Pass], chip: Chip, dtype: str) 
 def recap(config: ModelConfig, sweep: Mapping[int, Pass], prefill: Pass, chip: Chip, dtype: object) -> str:
     one, last = sweep[1], max(sweep)
     many, ridge = sweep[last], hardware.ridge(chip, dtype)
-    parts = time_of(config, one, chip, dtype)
-    left = dict(parts).get("residual", 0.0)
-    took = one.measured.value
+    left = dict(time_of(config, one, chip, dtype)).get("residual", 0.0)
+    shares = {p: [percent(clock / p.measured.value) for clock in p.clocks(chip, dtype)] for p in (one, many)}
+    users, level = full(2048)
+    why = "No experiment here says why."
     return (
         f"- **Which resource binds?** Compare FLOP per byte with peak over bandwidth. Here decode stands at "
         f"{one.intensity:.2f}, the ridge at {ridge:.1f}, the prefill of {prefill.context} tokens at "
         f"{prefill.intensity:.0f}.\n"
-        f"- **Predict a step:** the longer of FLOPs / peak and bytes / bandwidth, "
+        f"- **Predict a step:** the longer of FLOPs / peak and bytes / bandwidth is "
         f"{milliseconds(_floor(one, chip, dtype))} "
-        f"for one user; measured {milliseconds(took)}. Rates of single operators and operator starts explain "
-        f"all of it but {_signed(left)} ({left / took:+.0%}).\n".replace("-", "−")
-        + f"- **MFU and MBU:** {percent(one.rate / chip.peak(dtype))} and "
-        f"{percent(one.moved / chip.bandwidth / took)} for one user, {percent(many.rate / chip.peak(dtype))} and "
-        f"{percent(many.moved / chip.bandwidth / many.measured.value)} for {last}.\n"
-        f"- **Where batching ends:** an H100 holds {full(2048)[0]:,} users of Llama-3-8B with 2,048 tokens each, "
-        f"and their "
-        f"step does {full(2048)[1]:.0f} FLOP per byte; the ridge is at "
-        f"{hardware.ridge(hardware.CHIPS['H100 SXM']):.0f}."
+        f"for one user. With the rates of single operators and their starts: "
+        f"{miss(one.measured.value - left, one.measured, why)}\n"
+        f"- **MFU and MBU:** {shares[one][0]} and {shares[one][1]} for one user, {shares[many][0]} and "
+        f"{shares[many][1]} for "
+        f"{last}.\n"
+        f"- **Where batching ends:** an H100 holds {users:,} users of Llama-3-8B with 2,048 tokens each, and their "
+        f"step does "
+        f"{level:.0f} FLOP per byte; the ridge is at {hardware.ridge(hardware.CHIPS['H100 SXM']):.0f}."
     )
 
 

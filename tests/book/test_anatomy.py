@@ -12,13 +12,14 @@ from functools import lru_cache
 from pathlib import Path
 
 import pytest
+import repo
 
 from tests.book.not_yet import NOT_YET, holds
 
 jupytext = pytest.importorskip("jupytext")
 
 ROOT = Path(__file__).parents[2]
-CHAPTERS = sorted((ROOT / "chapters").glob("*.py"))
+CHAPTERS = [p for p in sorted((ROOT / "chapters").glob("*.py")) if not repo.chapter(p.stem).appendix]
 EXPLORERS = ("Roofline(", "KVStepper(", "CacheSize(", "PagedStepper(", "RadixTree(", "Threshold(",
              "QueueLoad(", "Knee(", "Timelines(")  # fmt: skip
 SHOWS = re.compile(r"\b(print|display|markdown|table|callout|figure)\(|\.show\(")

@@ -12,7 +12,9 @@ from lumen.explore import Quiz
 from lumen.pages import quizzes
 from tests.book.not_yet import holds
 
-CHAPTERS = sorted((repo.ROOT / "chapters").glob("[0-9]*.py"))
+CHAPTERS = [
+    p for p in sorted((repo.ROOT / "chapters").glob("[0-9]*.py")) if not repo.chapter(p.stem).appendix
+]
 WRITTEN = sorted(p.stem.removeprefix("ch") for p in Path(quizzes.__file__).parent.glob("ch*.py"))
 
 

@@ -1,0 +1,133 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 2a · Chips, and why their roofs look so
+
+# %% [markdown] tags=["badges"]
+# <div class="badges">
+#
+# [Colab: chapter](https://colab.research.google.com/github/lumen-course/lumen/blob/main/chapters/02a_chips.ipynb)
+#
+# CPU is enough · read 10 min · run 1 min
+#
+# </div>
+
+# %% [markdown]
+# [Chapter 2](02_roofline.ipynb) needs two numbers of a chip, its peak and its bandwidth. This appendix holds them for twelve
+# chips that are sold, what they say about one model, and what other people measured. At the end: why every roof has a ridge.
+#
+# Needs: [the roofline](02_roofline.ipynb).
+#
+# New terms: [tensor core](../book/glossary.md#term-tensor-core), [HBM](../book/glossary.md#term-HBM),
+# [SRAM](../book/glossary.md#term-SRAM), [2:4](../book/glossary.md#term-2-4).
+
+# %% tags=["setup", "hide-input", "nbval-ignore-output"]
+import importlib
+import importlib.util
+import os
+import subprocess
+import sys
+
+if importlib.util.find_spec("lumen") is None:  # Colab: brings lumen, leaves torch and numpy as they are
+    repository = "git+https://github.com/lumen-course/lumen@main"
+    wanted = "lumen-inference @ " + os.environ.get("LUMEN_SOURCE", repository)
+    subprocess.run([sys.executable, "-m", "pip", "install", "-q", wanted], check=True)
+    importlib.invalidate_caches()
+
+import lumen
+
+session = lumen.setup("02a_chips")
+
+# %% tags=["hide-input"]
+from lumen import cost, hardware
+from lumen.explore import (
+    markdown,
+    provenance,
+    published_rows,
+    published_table,
+    table,
+)
+from lumen.pages import chips
+
+chip, dtype = hardware.measure(), cost.dtype_name(session.dtype)
+
+# %% [markdown]
+# ## Twelve chips, one model
+
+# %% tags=["hide-input", "nbval-check-output"]
+rows, headers, sides = chips.chips_table()
+table(rows, headers, sides, stack=True)
+
+# %% tags=["hide-input", "nbval-check-output"]
+markdown(chips.reading())
+
+# %% [markdown]
+# What a million tokens would cost at the number of users above, prompts not counted. The prices per hour are estimates of
+# mid-2025 for one chip on demand, made to reckon with; beside them what Lambda and Modal asked on 7 May 2026, where it was
+# read. Differences of a fifth are differences between two days or two vendors.
+
+# %% tags=["hide-input", "nbval-check-output"]
+rows, headers, sides = chips.prices_table()
+table(rows, headers, sides, stack=True)
+
+# %% [markdown]
+# ## What others measured
+#
+# How far measured times lie above such bounds, by chip: `measured / bound` is 1 when a program does what the data sheet
+# allows. `prefill` and `decode` are one pass, `answer` a whole batch of prompts and answers, per token.
+
+# %% tags=["hide-input", "nbval-check-output"]
+published_table()
+
+# %% [markdown]
+# Few set-ups stand behind each line, and they differ in model, batch and year: the table compares programs as much as chips.
+# Every measurement, with its source:
+
+# %% tags=["hide-input", "nbval-check-output"]
+published_rows()
+
+# %% [markdown]
+# ## Why the roofs look like this
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+chips.roofs(chip, dtype)
+
+# %% [markdown]
+# A CPU spends its area on a few fast cores and large caches, a GPU on thousands of slow lanes beside stacked memory, a TPU
+# on one large matrix unit that a compiler keeps fed. All of them do arithmetic with three kinds of units. *Scalar* units do
+# one operation at a time: addresses, loops, Python. *Vector* units do one operation on 8 to 64 numbers: norms, activation
+# functions, softmax. *Tensor* units multiply small matrices in one instruction, and the advertised peaks are theirs.
+
+# %% tags=["hide-input", "nbval-check-output"]
+markdown(chips.units())
+
+# %% [markdown]
+# Behind every ridge stands the same fact: memory that is large is far away. The memory on the chip itself
+# ([SRAM](../book/glossary.md#term-SRAM)) is fast and small, the stacked memory beside it
+# ([HBM](../book/glossary.md#term-HBM)) large and slower, and everything else farther still. An H100 has 132 cores, each
+# called an SM (streaming multiprocessor), and these levels around them
+# ([Hopper tuning guide](https://docs.nvidia.com/cuda/hopper-tuning-guide/index.html),
+# [white paper](https://resources.nvidia.com/en-us-tensor-core)):
+
+# %% tags=["hide-input", "nbval-check-output"]
+rows, headers, sides = chips.levels()
+table(rows, headers, sides, stack=True)
+
+# %% [markdown]
+# NVLink is sold as 900 GB/s, which counts both directions. A cache that moves from one GPU to another moves at half of it.
+#
+# ## Provenance
+#
+# Data sheets: `lumen/hardware/chips.py`, a source for each row; links: `lumen/hardware/links.py`; published measurements:
+# `lumen/hardware/data/published.yml`.
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+provenance(session, chip=chip)
