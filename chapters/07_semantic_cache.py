@@ -16,7 +16,7 @@
 #
 # [Colab: chapter](https://colab.research.google.com/github/lumen-course/lumen/blob/main/chapters/07_semantic_cache.ipynb) [Colab: exercises](https://colab.research.google.com/github/lumen-course/lumen/blob/main/exercises/07_semantic_cache.ipynb) [Colab: solutions](https://colab.research.google.com/github/lumen-course/lumen/blob/main/solutions/07_semantic_cache.ipynb)
 #
-# CPU is enough · read 30 min · run 1 min · practise 75 min · here: [exercises](../exercises/07_semantic_cache.ipynb), [solutions](../solutions/07_semantic_cache.ipynb)
+# CPU is enough · read 30 min · run 1 min · practise 80 min · here: [exercises](../exercises/07_semantic_cache.ipynb), [solutions](../solutions/07_semantic_cache.ipynb)
 #
 # </div>
 
@@ -26,18 +26,24 @@
 # file?*
 #
 # A [semantic cache](../book/glossary.md#term-semantic-cache) compares meanings: an *encoder* makes a point in space of each
-# question. The one in this chapter puts the two opposites closer together than the two questions that mean the same.
+# question. The one in this chapter puts the two opposites closer together than the two questions that mean the same. It is
+# no invented trap: in 2026 a router in production
+# [served the opposite](https://github.com/vllm-project/semantic-router/issues/2691), with another encoder.
 #
 # **When may an old answer serve a new question, and when is it the opposite of one?**
 #
 # By the end you can
 #
-# - say what belongs in the key of a cache that is never wrong;
+# - say what belongs in the key of a cache that needs no judgement, and the one way in which it still goes wrong;
 # - turn a question into a vector by hand, and find its nearest neighbour among 100,000;
-# - choose a threshold from labelled pairs, and say what no threshold can separate;
-# - tell which of three caches fits a use, and from which hit rate on it pays.
+# - choose a threshold on one set of labelled pairs, count its hits on others, and say how sure the count is;
+# - work out, from the traps in your traffic, how many of the hits are right.
 #
 # Needs: [the prefix cache](06_prefix_cache.ipynb).
+#
+# New terms: [semantic cache](../book/glossary.md#term-semantic-cache),
+# [mean pooling](../book/glossary.md#term-mean-pooling), [false hit](../book/glossary.md#term-false-hit),
+# [cross-encoder](../book/glossary.md#term-cross-encoder).
 
 # %% tags=["setup", "hide-input", "nbval-ignore-output"]
 import importlib
@@ -47,27 +53,50 @@ import subprocess
 import sys
 
 if importlib.util.find_spec("lumen") is None:  # Colab: brings lumen, leaves torch and numpy as they are
-    repository = "lumen-inference @ git+https://github.com/lumen-course/lumen@main"
-    source = os.environ.get("LUMEN_SOURCE", repository)
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", source], check=True)
+    repository = "git+https://github.com/lumen-course/lumen@main"
+    wanted = "lumen-inference[semantic] @ " + os.environ.get("LUMEN_SOURCE", repository)
+    subprocess.run([sys.executable, "-m", "pip", "install", "-q", wanted], check=True)
     importlib.invalidate_caches()
 
 import lumen
 
 session = lumen.setup("07_semantic_cache")
 
-# %%
+# %% tags=["hide-input"]
+import os
+import re
 from collections import Counter
 
+import faiss
 import numpy as np
 import torch
+from transformers import AutoModel, AutoTokenizer, logging
 
 from lumen import assets, bench
-from lumen.semantic import ExactCache, MiniLM, SemanticCache, check, load_pairs
-from lumen.semantic.evaluate import Scored, best_threshold, rates
-from lumen.explore import callout, figure, label_line, markdown, palette, reveal, table
+from lumen.explore import callout, guess, markdown, reveal, table
+from lumen.pages import ch07
+from lumen.pages.engines import production_table
+from lumen.semantic import ExactCache, MiniLM, SemanticCache, load_pairs
+from lumen.semantic import check as the_check
+from lumen.semantic.check import DIGIT, NO, SMALL
+from lumen.semantic.evaluate import (
+    embed as vectors_of,
+)
+from lumen.semantic.evaluate import (
+    needed,
+    rates,
+    wilson,
+)
+from lumen.semantic.rivals import (
+    Set,
+    ablation,
+    as_one_cache,
+    compare,
+    cross_encoder,
+)
 
 torch.set_grad_enabled(False)
+logging.disable_progress_bar()
 encoder = MiniLM()
 device = session.device
 
@@ -81,82 +110,84 @@ device = session.device
 STORED = "How do I delete a file?"
 asked = {
     "its opposite": "How do I not delete a file?",
-    "the same in other words": "What's the command for deleting a file?",
+    "in other words": "What's the command for deleting a file?",
     "something else": "Why does bread rise?",
 }
 stored, *others = encoder.encode([STORED, *asked.values()])
-opening = {name: float(stored @ vector) for name, vector in zip(asked, others, strict=True)}
+opening = {
+    name: float(stored @ vector)
+    for name, vector in zip(asked, others, strict=True)
+}
 opposite, same, unrelated = opening.values()
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-fig = figure(
-    f"The opposite is nearer ({opposite:.2f}) than the paraphrase ({same:.2f})" if opposite > same
-    else f"Opposite {opposite:.2f}, paraphrase {same:.2f}",
-    x="cosine to the stored question", y="question", height=300,
-)  # fmt: skip
-colors = [palette.orange, palette.blue, palette.grey]
-fig.add_bar(x=list(opening.values()), y=[0, 1, 2], orientation="h", marker_color=colors, width=0.4)
-for row, text in enumerate(asked.values()):
-    label_line(fig, 0, row, text, anchor="left", shift=26)
-fig.update_yaxes(visible=False, range=[2.4, -0.7])
-fig.update_xaxes(range=[min(0, unrelated) - 0.02, 1.02])
-fig
+ch07.opening_figure(opening, asked)
 
 # %% tags=["hide-input", "nbval-check-output"]
-print(f"the opposite is nearer than the paraphrase: {opposite > same}")
+print("the opposite is nearer than the paraphrase:", opposite > same)
 assert opposite > same > 0.5 > abs(unrelated)
 
 # %% [markdown]
 # A threshold between 0 and 1 that lets the paraphrase in lets the opposite in, too. What now?
 #
-# ## First, the cache that cannot be wrong
+# ## First, the cache that needs no judgement
 #
 # Before meaning, equality. The answer to the very same request may be given again, if nothing that could change the answer
 # is different: the prompt, the model, the sampling parameters, and the tenant whose documents may be behind it. All of that
 # goes into the key, and the key is a hash of it.
 
 # %% tags=["nbval-check-output"]
-exact = ExactCache(capacity=1000, ttl=3600)
+now = [0.0]  # a clock that we move
+exact = ExactCache(ttl=3600, clock=lambda: now[0])
 greedy = {"temperature": 0, "max_tokens": 50}
 exact.put(STORED, "Use rm.", model="smollm2", params=greedy, tenant="ann")
 
-requests = {
-    "word for word": (STORED, "smollm2", greedy, "ann"),
-    "0.0 for 0, another order": (STORED, "smollm2", {"max_tokens": 50, "temperature": 0.0}, "ann"),
-    "without the question mark": (STORED[:-1], "smollm2", greedy, "ann"),
-    "another model": (STORED, "llama", greedy, "ann"),
-    "more tokens": (STORED, "smollm2", {**greedy, "max_tokens": 51}, "ann"),
-    "another tenant": (STORED, "smollm2", greedy, "ben"),
-}
-for name, (prompt, model_name, params, tenant) in requests.items():
-    hit = exact.get(prompt, model=model_name, params=params, tenant=tenant)
-    print(f"{name:26} {'hit' if hit else 'miss'}")
+
+def ask(prompt=STORED, model="smollm2", params=greedy, tenant="ann"):
+    hit = exact.get(prompt, model=model, params=params, tenant=tenant)
+    return "miss" if hit is None else "hit"
+
+
+other_order = {"max_tokens": 50, "temperature": 0.0}
+print("word for word            ", ask())
+print("0.0 for 0, another order ", ask(params=other_order))
+print("without the question mark", ask(STORED[:-1]))
+print("another model            ", ask(model="llama"))
+print("more tokens              ", ask(params={**greedy, "max_tokens": 51}))
+print("another tenant           ", ask(tenant="ben"))
+now[0] = 3600.0
+print("an hour later            ", ask())
 
 # %% [markdown]
-# It is the first cache to install: a hash costs microseconds, and retries, buttons and scheduled jobs do repeat themselves to the
-# letter. Only beware of chance. At a temperature above 0 it returns the first sample for ever.
+# It is the first cache to install: a hash costs microseconds, and retries, buttons and scheduled jobs do repeat themselves to
+# the letter. Two things are not in the key. *Time*: asked at noon and at six, *What is the weather now?* has two answers, and
+# until its age limit (*time to live*, TTL) has passed the cache gives the old one. *Chance*: at a temperature above 0 it returns
+# the first sample for ever.
 #
 # People do not repeat themselves to the letter. A question mark is enough for a miss. So, points in space.
 #
 # ## From a question to a point
 #
 # The transformer inside MiniLM gives one vector *per token*. To get one per text, their mean is taken
-# ([mean pooling](https://arxiv.org/abs/1908.10084)) and scaled to length 1. Here it is by hand, on the bare transformer:
+# ([mean pooling](https://arxiv.org/abs/1908.10084)) and scaled to length 1. Here it is by hand, on the bare transformer from
+# `transformers`:
 
 # %%
-from transformers import AutoModel, AutoTokenizer, logging
-
-logging.disable_progress_bar()
-
 network = AutoModel.from_pretrained(assets.path("minilm")).to(device).eval()
 pieces = AutoTokenizer.from_pretrained(assets.path("minilm"))
 
 
 def embed(texts, mask_padding=True):
     """list of B texts -> (B, 384), each of length 1"""
-    batch = pieces(texts, padding=True, truncation=True, max_length=256, return_tensors="pt").to(device)
+    batch = pieces(
+        texts,
+        padding=True,
+        truncation=True,
+        max_length=256,
+        return_tensors="pt",
+    ).to(device)
     tokens = network(**batch).last_hidden_state  # (B, T, 384)
-    real = batch["attention_mask"][:, :, None]  # (B, T, 1): 1 for a token, 0 for padding
+    real = batch["attention_mask"][:, :, None]  # 1: token, 0: padding
     if not mask_padding:
         real = torch.ones_like(real)
     mean = (tokens * real).sum(1) / real.sum(1)
@@ -164,17 +195,17 @@ def embed(texts, mask_padding=True):
 
 
 # %% tags=["nbval-check-output"]
-short_and_long = [
-    STORED,
-    "Rust?",
-    "How do I delete every file in this folder that is older than thirty days?",
-]
-theirs = encoder.encode(short_and_long)  # sentence-transformers
-ours = embed(short_and_long)
-careless = embed(short_and_long, mask_padding=False)
-print("ours equals sentence-transformers:", np.allclose(ours, theirs, atol=1e-4))
-print("... with padding averaged in:     ", np.allclose(careless, theirs, atol=1e-4))
-assert np.allclose(ours, theirs, atol=1e-4) and not np.allclose(careless, theirs, atol=1e-4)
+texts = [STORED, "Rust?", "How do I delete every file older than a month?"]
+theirs = encoder.encode(texts)  # sentence-transformers
+ours = embed(texts)
+careless = embed(texts, mask_padding=False)
+print("equals sentence-transformers:", np.allclose(ours, theirs, atol=1e-4))
+print(
+    "with padding averaged in:    ",
+    np.allclose(careless, theirs, atol=1e-4),
+)
+assert np.allclose(ours, theirs, atol=1e-4)
+assert not np.allclose(careless, theirs, atol=1e-4)
 
 # %% [markdown]
 # The mask is the part that goes wrong in practice. Without it a text's vector depends on how long its neighbours in the batch
@@ -182,12 +213,13 @@ assert np.allclose(ours, theirs, atol=1e-4) and not np.allclose(careless, theirs
 #
 # For vectors $q$ and $s$ of length 1, with an angle of $\theta$ between them,
 #
-# $$\cos\theta = \frac{q \cdot s}{|q|\,|s|} = q \cdot s$$
-#
-# $$|q - s|^2 = 2 - 2\,\cos\theta$$
+# $$\cos\theta = q \cdot s \qquad\text{and}\qquad |q - s|^2 = 2 - 2\,\cos\theta$$
 #
 # So inner product, cosine and Euclidean distance all name the same neighbour, and an index may use whichever is fastest.
-# The last one runs the other way: *small* is near.
+# The last one runs the other way: *small* is near. Read which one a setting means.
+# [GPTCache](https://github.com/zilliztech/GPTCache)'s `similarity_threshold` of 0.8, for one, is no cosine. It is a share of the
+# range of its evaluator. The default evaluator's range is 0 to 4, so a hit needs a distance of $4 - 0.8 \cdot 4 = 0.8$ or less. Where
+# the store returns squared distances, as FAISS does, the equation above makes a cosine of 0.6 of it.
 #
 # Where do the directions come from? From [contrastive training](https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2)
 # on about a billion pairs of texts that occurred together: a question and its answer, a title and its article. In a batch each
@@ -197,86 +229,292 @@ assert np.allclose(ours, theirs, atol=1e-4) and not np.allclose(careless, theirs
 # ### Predict
 #
 # *Is Saturn bigger than Jupiter?* and *Is Jupiter bigger than Saturn?* consist of the same words. The answer to one is no, to the
-# other yes. What is their cosine? As a model, take an encoder that counts words and ignores their order: it says exactly 1.
+# other yes. As a model, take an encoder that counts words and ignores their order: it says exactly 1.
 
 # %% tags=["predict"]
-my_guess = 0.85  # the cosine of the two questions
+my_guess = guess(
+    "07-planets",
+    "Is Saturn bigger than Jupiter? Is Jupiter bigger than Saturn? "
+    "What is the cosine of the two?",
+)
 
-# %% tags=["measure"]
-planets = "Is Saturn bigger than Jupiter?", "Is Jupiter bigger than Saturn?"
-words = [Counter(text.lower().strip("?").split()) for text in planets]
-counted = sum(words[0][w] * words[1][w] for w in words[0]) / len(words[0])
+# %% tags=["measure", "nbval-ignore-output"]
+planets = (
+    "Is Saturn bigger than Jupiter?",
+    "Is Jupiter bigger than Saturn?",
+)
 swapped = float(np.dot(*encoder.encode(planets)))
 
-# %% tags=["reveal", "hide-input", "hide-output", "nbval-ignore-output"]
+# %% tags=["reveal", "nbval-ignore-output"]
 reveal(
-    guess=my_guess, model=counted, measured=swapped, unit="cosine", what="alike", log=False,
-    title=f"Who is bigger than whom makes a difference of {1 - swapped:.3f}",
+    guess=my_guess, model=1.0, measured=swapped, unit="cosine", what="alike", log=False,
+    names=("words counted", "MiniLM"), title=f"Who is bigger than whom makes a difference of {1 - swapped:.3f}",
 )  # fmt: skip
 
+# %% tags=["reveal", "nbval-ignore-output"]
+markdown(ch07.planets(swapped, same))
+
+# %% [markdown]
+# ## A thousand pairs, with traps on both sides
+#
+# Single examples prove little. The course brings pairs of questions, labelled: may the answer to the first be given to the second?
+# Pairs that may hit come in other words (*paraphrase*) and in nearly the same words (*retyped*). Pairs that must not come in
+# nearly the same words (*opposite*, *entity*, *number*, *roles*) and in other words (*cousin*: another question about the same
+# thing). So neither the cosine nor the spelling gives the label away by itself. *Overlap* is the share of words that both have.
+
+# %% tags=["measure", "nbval-ignore-output"]
+sets = {}
+for name in ("tune", "report", "third"):
+    pairs = load_pairs(name)
+    sets[name] = Set(pairs, *vectors_of(pairs, encoder))
+tune = sets["tune"].scored(sets["tune"].cosines)
+
 # %% tags=["hide-input", "nbval-ignore-output"]
-markdown(
-    f"**{swapped:.3f}.** A true paraphrase of the file question stood at {same:.2f}. "
-    + (
-        "To this encoder, the order of the planets hardly matters, and the choice of words does."
-        if swapped > same
-        else "Here the order of the planets was noticed more than the choice of words."
-    )
+markdown(ch07.kinds_table(tune))
+
+# %% [markdown]
+# There are three sets. Whatever is chosen is chosen on *tune*. *report* is the other half of the same list. Both were written by
+# the course's author, pair by pair. The *third* set was put together by
+# [a program](https://github.com/lumen-course/lumen/blob/main/benchmarks/third_set.py) from wordings and names (*Who wrote {x}?*,
+# *Whose book is {x}?*), with the label from the way a pair was assembled. It was committed before the rules below were written
+# and was not looked at while they were; the author is the same, and knew what kinds of traps it holds.
+
+# %% tags=["hide-input", "nbval-check-output"]
+table(
+    [
+        [
+            name,
+            len(held.pairs),
+            int(held.labels.sum()),
+            int((1 - held.labels).sum()),
+        ]
+        for name, held in sets.items()
+    ],
+    ["set", "pairs", "may hit", "must miss"],
 )
 
 # %% [markdown]
-# ## Four hundred pairs
+# ## Where to draw the line
 #
-# Single examples prove little. The course brings pairs of questions, written for it and labelled: may the answer to the first
-# be given to the second? One half is for choosing things (*tune*), the other is looked at only to report (*report*).
-
-# %% tags=["measure", "nbval-ignore-output"]
-pairs = load_pairs()
-texts = [text for pair in pairs for text in (pair.stored, pair.asked)]
-vectors = encoder.encode(texts)
-kept, new = vectors[::2], vectors[1::2]
-scored = [
-    Scored(pair, float(s @ q), check(pair.asked, pair.stored).rule)
-    for pair, s, q in zip(pairs, kept, new, strict=True)
-]
-tune = [item for item in scored if item.pair.half == "tune"]
-report = [item for item in scored if item.pair.half == "report"]
+# At which cosine is a question the same question? Here are the pairs of the tune half:
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-kinds = list(dict.fromkeys(pair.kind for pair in pairs))
-rows = []
-for kind in kinds:
-    group = [item for item in tune if item.pair.kind == kind]
-    middle = sorted(group, key=lambda item: item.score)[len(group) // 2]
-    rows.append(
-        [
-            kind,
-            sum(p.kind == kind for p in pairs),
-            f"{middle.score:.2f}",
-            middle.pair.stored,
-            middle.pair.asked,
-        ]
-    )
-table(rows, ["kind", "pairs", "median cosine", "the median pair: stored", "asked"], align="lrrll")
+ch07.spread_figure(tune)
 
 # %% [markdown]
-# Only the first kind may hit. The median pair of a kind stands for it.
+# *Recall* is the share of paraphrases that hit. A [false hit](../book/glossary.md#term-false-hit) hands somebody the answer to
+# another question.
 #
+# ### Predict
+#
+# A threshold of 0.8, as tutorials have it. A test set of the kind that tutorials have, unrelated questions, shows no false hit.
+
+# %% tags=["predict"]
+my_guess = guess(
+    "07-usual",
+    "Of 100 tune pairs that must miss, how many have a cosine of 0.8 or more?",
+    unit="%",
+)
+
+# %% tags=["measure", "nbval-ignore-output"]
+usual = rates(tune, 0.8)
+easy = wilson(*usual.by_kind["unrelated"])
+
+# %% tags=["reveal", "nbval-ignore-output"]
+reveal(
+    guess=my_guess, model=100 * easy.value, measured=100 * usual.false_hits.value, unit="%", what="pairs that hit and must miss",
+    log=False, names=("unrelated pairs", "all kinds"), title=f"{usual.wrong} of {usual.false_hits.n} wrong pairs hit at 0.8",
+)  # fmt: skip
+
+# %% tags=["reveal", "nbval-ignore-output"]
+markdown(ch07.usual(usual, easy))
+
+# %% [markdown]
+# ### What a hit is worth
+#
+# In your traffic traps are rarer than here. How much rarer decides what a hit is worth. A new question and the stored one that
+# lies nearest to it are a *near pair*. Let $\pi$ be the share of near pairs that are paraphrases (the others are traps, mixed as
+# ours are), $r$ the recall and $f$ the share of false hits. Of all near pairs $\pi r$ hit rightly and $(1 - \pi) f$ wrongly, so
+# the share of hits that are right, the *precision*, is
+#
+# $$\text{precision} = \frac{\pi\, r}{\pi\, r + (1 - \pi)\, f}$$
+#
+# Here it is for the threshold of 0.8 and for what the rest of this chapter puts behind it, both counted on the report half. The
+# share of traps, $1 - \pi$, in a real service is for its log to say: nobody's published figure is yours.
+
+# %% tags=["measure", "nbval-ignore-output"]
+LIMIT = 0.05  # false hits that may remain on the tune half
+folder = os.environ.get("LUMEN_CROSS_ENCODER")
+found = compare(sets, LIMIT, cross_encoder(folder) if folder else None)
+chosen = found["cosine and four rules"]["tune"]
+mixed = {
+    name: (at.recall.value, at.false_hits.value)
+    for name, at in {
+        "threshold of 0.8": rates(sets["report"].checked(), 0.8, checked=False),
+        "a second look": found["cosine and four rules"]["report"],
+    }.items()
+}
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+ch07.mixture_figure(mixed)
+
+# %% [markdown]
+# Move the threshold yourself, with the second look off. The points are the report half; the list shows the pairs that the next
+# step will flip.
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+report = sets["report"].checked()
+lumen.explore.Threshold(report, threshold=0.8)
+
+# %% [markdown]
+# The threshold buys fewer hits. It hardly buys better ones: paraphrases and traps leave together.
+#
+# ## A second look
+#
+# Two questions became two points, and a point keeps little of a "not". The texts are still there. So after the encoder has found a
+# stored question near, somebody reads both. The simplest reader is four rules. They see that something differs, never that
+# two questions mean the same; that is the encoder's part. `SMALL` holds a hundred words that say nothing of the subject (*the*,
+# *how*, *please*), `NO` six of negation, `DIGIT` the names of numbers.
+
+
+# %%
+def words(text):
+    """Lower case, "can't" as "can not", "two" as 2, no plural s."""
+    text = text.lower().replace("can't", "can not")
+    text = text.replace("n't", " not").replace("'s", "")
+    found = re.findall(
+        r"[a-z]+|\d[\d.,:]*", text.replace("cannot", "can not")
+    )
+    bare = [w[:-1] if len(w) > 3 and w[-1] == "s" else w for w in found]
+    return [DIGIT.get(w, b) for w, b in zip(found, bare, strict=True)]
+
+
+def check(asked, stored):
+    """The rule that refuses to answer `asked` with `stored`'s answer."""
+    a, s = words(asked), words(stored)
+    topic_a = [w for w in a if w not in SMALL]
+    topic_s = [w for w in s if w not in SMALL]
+    only_a = Counter(topic_a) - Counter(topic_s)
+    only_s = Counter(topic_s) - Counter(topic_a)
+    order_a = [w for w in topic_a if w in topic_s]
+    order_s = [w for w in topic_s if w in topic_a]
+    moved = sum(x != y for x, y in zip(order_a, order_s, strict=False))
+    digits = [{w for w in ws if w[0].isdigit()} for ws in (a, s)]
+    if sum(w in NO for w in a) != sum(w in NO for w in s):
+        return "negation"  # a "not" on one side only
+    if digits[0] != digits[1]:
+        return "number"  # other numbers
+    if moved == 2 and "and" not in a:
+        return "roles"  # two words have changed places
+    if max(only_a.total(), only_s.total()) == 1:
+        return "edit"  # all the same but for one word
+    return ""
+
+
+# %% tags=["nbval-check-output"]
+every = [pair for held in sets.values() for pair in held.pairs]
+agree = [
+    check(p.asked, p.stored) == the_check(p.asked, p.stored) for p in every
+]
+print(f"equal to lumen.semantic.check on {len(every):,} pairs:", all(agree))
+print("not delete, delete:", check(asked["its opposite"], STORED))
+print("Saturn, Jupiter:   ", check(*planets))
+print(
+    "in other words:    ",
+    check(asked["in other words"], STORED) or "may hit",
+)
+print(
+    "fix a tap, repair: ",
+    check("How do I fix a tap?", "How do I repair a tap?"),
+)
+assert all(agree)
+
+# %% [markdown]
+# The last line is the price: who rewords usually changes many words, and who changes one usually means it. Usually.
+#
+# ### Predict
+#
+# With the rules behind it the threshold is chosen anew on *tune*: the highest recall at 5 % false hits or fewer. Then both go,
+# once, to the third set. As a model, take the recall on the half that the rules were written with.
+
+# %% tags=["predict"]
+my_guess = guess(
+    "07-third",
+    "Of 100 paraphrases of the third set, how many hit?",
+    unit="%",
+)
+
+# %% tags=["measure", "nbval-ignore-output"]
+third = found["cosine and four rules"]["third"]
+
+# %% tags=["reveal", "nbval-ignore-output"]
+reveal(
+    guess=my_guess, model=100 * chosen.recall.value, measured=100 * third.recall.value, unit="%", what="paraphrases that hit",
+    log=False, names=("tune half", "third set"), title=f"{third.right} of {third.recall.n} paraphrases of the third set hit",
+)  # fmt: skip
+
+# %% tags=["reveal", "nbval-ignore-output"]
+markdown(ch07.third_set(third, chosen))
+
+# %% [markdown]
+# ### Does it earn its place?
+#
+# Rules written by hand want to be held against something. Against one line: *few words in common, and near* (Jaccard overlap below
+# a limit). Against learning: a logistic regression on the two frozen vectors (differences, products, cosine), or on the cosine, the
+# overlap and the four rules as evidence instead of vetoes. All thresholds, limits and weights come from *tune*, at the same
+# budget of 5 % false hits; where something was fitted, its threshold comes from scores of parts it was not fitted on. The
+# third set, with 95 % intervals (Wilson's); *right at 10 % traps* is the precision of the equation above at $\pi = 0.9$:
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+markdown(ch07.ways_table(found, "third"))
+markdown(ch07.compared(found))
+
+# %% [markdown]
+# And which rule does the work? Each left out in turn, at the same threshold (*none* is the threshold alone):
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+without = ablation(sets, chosen.threshold)
+markdown(ch07.ablation_table(without))
+markdown(ch07.ablation_text(without))
+
+# %% [markdown]
+# What the pair of encoder and rules gets wrong on the report half:
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+markdown(ch07.mistakes(report, chosen.threshold))
+
+# %% [markdown]
+# Other things in other words get through: the encoder finds them near, and no rule knows that what insulin does is not where it
+# comes from. For those, the usual second reader is a [cross-encoder](../book/glossary.md#term-cross-encoder)
+# ([re-ranking](https://arxiv.org/abs/1901.04085)): a transformer that reads both questions in one sequence, so that its attention
+# compares word with word, at the price of one more forward pass for each candidate.
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+markdown(ch07.cross_sentence(folder))
+
+# %% [markdown]
 # ## The nearest of many
 #
 # A cache does not compare pairs. It takes a new question and looks for the nearest of all that are stored. With unit vectors
 # that is one matrix product, and a library such as [FAISS](https://arxiv.org/abs/2401.08281) does nothing else in its *flat* index:
 
 # %% tags=["nbval-check-output"]
-import faiss
-
+kept, new = sets["report"].stored, sets["report"].asked
 index = faiss.IndexFlatIP(kept.shape[1])
 index.add(kept)
 score, place = index.search(new, 1)
-everything = new @ kept.T  # (402, 402), by brute force
-print("same neighbours:", bool((place[:, 0] == everything.argmax(1)).all()))
-print("same cosines:   ", np.allclose(score[:, 0], everything.max(1), atol=1e-5))
+everything = new @ kept.T  # (n, n), by brute force
+same_place = bool((place[:, 0] == everything.argmax(1)).all())
+print("same neighbours:", same_place)
 assert np.allclose(score[:, 0], everything.max(1), atol=1e-5)
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+in_one = as_one_cache(sets["report"], chosen.threshold)
+markdown(
+    ch07.one_cache(
+        *in_one, len(kept), found["cosine and four rules"]["report"]
+    )
+)
 
 # %% [markdown]
 # Reading every vector is exact, and its time grows with their number. Three ideas read less:
@@ -284,302 +522,98 @@ assert np.allclose(score[:, 0], everything.max(1), atol=1e-5)
 # - **IVF** sorts the vectors into lists around centres and reads only the lists whose centres are nearest (`nprobe` of them).
 # - **HNSW** links each vector to near ones, in layers from coarse to fine, and walks along the links, keeping the `efSearch` best.
 # - **PQ** cuts a vector into parts and stores for each the number of the nearest of 256 standard parts. It reads all, but less of each.
-#
-# What that buys, among 100,000 lines of Shakespeare:
 
-# %% tags=["hide-input"]
-try:
-    faiss_record = bench.load_evidence("faiss_indexes")
-except bench.NoEvidence as missing:
-    faiss_record = None
-    markdown(str(missing))
-if faiss_record:
-    found = faiss_record["data"]["indexes"]
-    count = faiss_record["data"]["vectors"]
-    flat = found["flat"]["seconds_per_query"]["median"]
-    wanted = ["flat", "ivf nprobe 1", "ivf nprobe 8", "ivf nprobe 64", "hnsw efSearch 16", "hnsw efSearch 64",
-              "hnsw efSearch 256", "pq 24 B", "pq 48 B", "pq 96 B", "pq 48 B, 10 rescored"]  # fmt: skip
-    table(
-        [
-            [
-                name, f"{e['recall_at_1']:.1%}", f"{1e6 * e['seconds_per_query']['median']:,.0f} µs",
-                f"{flat / e['seconds_per_query']['median']:.1f}×", f"{e['bytes'] / count:,.0f} B", f"{e['build_s']:.1f} s",
-            ]
-            for name in wanted if (e := found.get(name))
-        ],
-        ["index", "recall@1", "a query", "faster than flat", "memory a vector", "to build"], align="lrrrrr",
-    )  # fmt: skip
+# %% tags=["hide-input", "nbval-ignore-output"]
+indexes = bench.load_evidence("faiss_indexes")
+markdown(ch07.index_table(indexes))
+markdown(ch07.index_text(indexes))
 
-# %% tags=["hide-input"]
-if faiss_record:
-    near = {n: e for n, e in found.items() if e["recall_at_1"] >= 0.95 and n != "flat"}
-    fastest = min(near, key=lambda n: near[n]["seconds_per_query"]["median"], default="flat")
-    gain = flat / found[fastest]["seconds_per_query"]["median"]
-    fig = figure(
-        f"95 % of the nearest, {gain:.0f} times faster than reading all ({fastest})",
-        x="time of one query (µs)", y="recall@1", height=400, log_x=True,
-    )  # fmt: skip
-    for kind, name, color in (("ivf", "IVF", palette.blue), ("hnsw", "HNSW", palette.orange), ("pq", "PQ", palette.green)):  # fmt: skip
-        points = [
-            (1e6 * e["seconds_per_query"]["median"], e["recall_at_1"])
-            for n, e in found.items() if e["kind"] == kind and "rescored" not in n
-        ]  # fmt: skip
-        x, y = zip(*sorted(points), strict=True)
-        fig.add_scatter(
-            x=x, y=y, mode="lines+markers" if kind != "pq" else "markers", line_color=color, name=name
-        )
-    fig.add_scatter(
-        x=[1e6 * flat],
-        y=[1],
-        mode="markers+text",
-        text="flat",
-        textposition="bottom center",
-        marker_color=palette.grey,
-        showlegend=False,
-    )
-    fig.update_layout(showlegend=True)
-    fig.update_yaxes(tickformat=".0%")
-fig if faiss_record else None
-
-# %% tags=["hide-input"]
-if faiss_record:
-    most = found[fastest]
-    markdown(
-        f"Recall@1 is the share of queries for which the true nearest line is named. Reading all takes {1e6 * flat:,.0f} µs, and "
-        f"`{fastest}` {1e6 * most['seconds_per_query']['median']:,.0f} µs. PQ in 48 bytes names {found['pq 48 B']['recall_at_1']:.0%} of them, "
-        f"and {found['pq 48 B, 10 rescored']['recall_at_1']:.0%} if its ten best are compared once more with the vectors themselves. "
-        f"(Measured with one thread on {faiss_record['cpu']}, {faiss_record['date']}.)"
-    )
+# %% tags=["hide-input", "nbval-ignore-output"]
+ch07.index_figure(indexes)
 
 # %% [markdown]
 # A *vector database* is such an index with what a database adds: filters (this tenant only), deletion, a disk, replicas. For
-# a cache of a few thousand answers a flat index in the process is enough. What an approximate index misses is only a missed
-# hit, a cost of money. What comes next costs trust.
+# a cache of a few thousand answers a flat index in the process is enough. What an approximate index misses is a missed hit, a
+# cost of money.
 #
-# ## Where to draw the line
-#
-# At which cosine is a question the same question? A common default is 0.8
-# ([GPTCache](https://github.com/zilliztech/GPTCache)'s, for one). Here are the pairs of the tune half:
-
-# %% tags=["hide-input", "nbval-ignore-output"]
-LIMIT = 0.01
-alone = best_threshold(tune, False, LIMIT)
-above_all = max(item.score for item in tune if not item.pair.same)
-title = (
-    "No threshold keeps false hits under 1 % and hits anything" if alone is None
-    else f"With false hits under 1 %, a threshold finds {alone.recall:.0%} of the paraphrases"
-)  # fmt: skip
-fig = figure(title, x="cosine of the pair", y="pairs of the tune half", height=400)
-groups = {
-    "paraphrase: should hit": (("paraphrase",), palette.blue),
-    "opposite, entity, number, roles": (("opposite", "entity", "number", "roles"), palette.orange),
-    "unrelated, context": (("unrelated", "context"), palette.grey),
-}
-for name, (members, color) in groups.items():
-    fig.add_histogram(
-        x=[item.score for item in tune if item.pair.kind in members], name=name, marker_color=color,
-        xbins={"start": -0.2, "end": 1.05, "size": 0.05},
-    )  # fmt: skip
-fig.update_layout(barmode="stack", showlegend=True, legend_traceorder="normal")
-fig
-
-# %% tags=["hide-input", "nbval-ignore-output"]
-markdown(
-    "Unrelated questions are easy: they lie to the left. The orange ones lie among the blue ones, and the highest of "
-    f"them lies at {above_all:.3f}, "
-    + (
-        "above every paraphrase."
-        if above_all > max(i.score for i in tune if i.pair.same)
-        else "above most of them."
-    )
-    + f" To shut out all but {LIMIT:.0%} of them, the threshold must "
-    + (
-        "rise so far that no paraphrase is left."
-        if alone is None
-        else f"rise to {alone.threshold:.3f}, where {alone.recall:.0%} of the paraphrases still hit."
-    )
-)
-
-# %% [markdown]
-# *Precision* is the share of hits that are right, *recall* the share of paraphrases that hit. Fewer than a quarter of our pairs
-# are paraphrases, and that would be the precision if the cosine meant nothing.
-#
-# ### Predict
-#
-# Of the tune pairs with a cosine of 0.8 or more, what share are paraphrases?
-
-# %% tags=["predict"]
-my_guess = 0.9  # precision at a threshold of 0.8
-
-# %% tags=["measure"]
-usual = rates(tune, 0.8, checked=False)
-base = sum(item.pair.same for item in tune) / len(tune)
-
-# %% tags=["reveal", "hide-input", "hide-output", "nbval-ignore-output"]
-reveal(
-    guess=100 * my_guess, model=100 * base, measured=100 * usual.precision, unit="%", what="hits that are right", log=False,
-    title=f"At 0.8, {1 - usual.precision:.0%} of the hits answer another question",
-)  # fmt: skip
-
-# %% tags=["hide-input", "nbval-ignore-output"]
-markdown(
-    f"**{usual.precision:.0%}**, where a cosine without meaning would give {base:.0%}. It hits {usual.right} of "
-    f"{usual.by_kind['paraphrase'][1]} paraphrases, and also "
-    + ", ".join(f"{h} of {n} {k}" for k, (h, n) in usual.by_kind.items() if k != "paraphrase")
-    + ". Our pairs are harder than traffic: traps are rarer in life. But nobody tells you when one comes."
-)
-
-# %% tags=["hide-input", "nbval-ignore-output"]
-cuts = [cut / 100 for cut in range(40, 100)]
-curve = [rates(tune, cut, False) for cut in cuts]
-best_precision = max((r.precision, r.threshold) for r in curve if r.right + r.wrong)
-fig = figure(
-    f"Raising the threshold never makes more than {best_precision[0]:.0%} of the hits right",
-    x="threshold (cosine)", y="share", height=380,
-)  # fmt: skip
-for name, values, color in (
-    ("recall", [r.recall for r in curve], palette.blue),
-    ("precision", [r.precision for r in curve], palette.green),
-    ("false-hit rate", [r.false_hit_rate for r in curve], palette.orange),
-):
-    fig.add_scatter(x=cuts, y=values, mode="lines", line_color=color, name=name)
-fig.update_layout(showlegend=True)
-fig.update_yaxes(tickformat=".0%", range=[-0.02, 1.02])
-fig
-
-# %% [markdown]
-# The threshold buys fewer hits. It does not buy better ones, not beyond a point. The information is not in the cosine: it was
-# lost when a question became a single point. So somebody has to read both questions again.
-#
-# ## A second reader
-#
-# `lumen.semantic.check` reads the two questions side by side, after the threshold, and refuses what it sees differ. It has
-# eight rules: *context* (one cannot stand alone), *negation*, *number* (or unit), *opposite* (increase and lower), *name*, *kind*
-# (when and where, why and how many), *roles* (from A to B and from B to A) and *edit* (one word was changed, and nobody said that
-# it means the same). That two questions mean the same it cannot tell. That is the encoder's part.
-
-# %% tags=["hide-input", "nbval-check-output"]
-shown = [(asked["its opposite"], STORED), (asked["the same in other words"], STORED), planets[::-1],
-         ("How many calories are in six eggs?", "How many calories are in two eggs?"), ("And in winter?", STORED)]  # fmt: skip
-table(
-    [[s, a, "may hit" if (v := check(a, s)).same else f"{v.rule}: {v.reason}"] for a, s in shown],
-    ["stored", "asked", "verdict"],
-)
-assert not check(*shown[0]).same and check(*shown[1]).same and not check(*planets).same
-
-# %% [markdown]
-# With the check behind it the threshold is chosen anew, on the tune half: the highest recall with at most 1 % false hits. Then,
-# once, both go to the report half, which neither the rules nor the threshold have seen.
-
-# %% tags=["measure"]
-guarded = best_threshold(tune, True, LIMIT)
-trials = {"threshold alone, 0.8": rates(report, 0.8, False)}
-if alone:
-    trials[f"threshold alone, {alone.threshold:.2f} (chosen)"] = rates(report, alone.threshold, False)
-trials["second check, 0.8"] = rates(report, 0.8, True)
-trials[f"second check, {guarded.threshold:.2f} (chosen)"] = final = rates(report, guarded.threshold, True)
-
-# %% tags=["hide-input", "nbval-ignore-output"]
-table(
-    [
-        [name, f"{r.recall:.0%}", f"{r.precision:.1%}", f"{r.false_hit_rate:.1%}",
-         ", ".join(f"{h} {k}" for k, (h, _) in r.by_kind.items() if h and k != "paraphrase") or "none"]
-        for name, r in trials.items()
-    ],
-    ["report half", "recall", "precision", "false-hit rate", "wrong hits"], align="lrrrl",
-)  # fmt: skip
-must_miss = sum(n for k, (_, n) in final.by_kind.items() if k != "paraphrase")
-markdown(
-    f"The check turns a precision of {trials['threshold alone, 0.8'].precision:.0%} into {final.precision:.0%}, and finds "
-    f"{final.recall:.0%} of the paraphrases. How sure is that? {final.wrong} of {must_miss} traps got through. "
-    + (
-        f"With none seen among {must_miss}, a true rate of up to {3 / must_miss:.1%} is still possible (the *rule of three*, at 95 %)."
-        if not final.wrong
-        else f"Give or take {2 * (final.wrong**0.5) / must_miss:.1%}: so few events tell no more."
-    )
-    + " A promise of 1 % needs more pairs than these, and pairs from your own traffic."
-)
-
-# %% [markdown]
-# And what does the reader with the rules refuse without need? Paraphrases of the report half that were near enough:
-
-# %% tags=["hide-input", "nbval-ignore-output"]
-refused = [i for i in report if i.pair.same and i.rule and i.score >= guarded.threshold]
-low = [i for i in report if i.pair.same and i.score < guarded.threshold]
-table([[i.rule, i.pair.stored, i.pair.asked] for i in refused[:6]], ["rule", "stored", "asked"])
-leaks = [i for i in report if not i.pair.same and i.hit(guarded.threshold, True)]
-markdown(
-    f"{len(refused)} of {final.by_kind['paraphrase'][1]} paraphrases are refused by a rule and {len(low)} by the threshold. Each is an "
-    "answer computed once more, nothing worse. "
-    + (
-        "What gets through wrongly: "
-        + "; ".join(f"“{i.pair.stored}” for “{i.pair.asked}” ({i.pair.kind})" for i in leaks)
-        + "."
-        if leaks
-        else "No trap of this half gets through."
-    )
-)
-
-# %% [markdown]
-# Rules of this kind are cheap, readable and blind to everything outside their lists, and these know English only. The learned
-# alternative is a *cross-encoder*: a second transformer that reads both questions in one sequence, so that its attention can
-# compare word with word ([re-ranking](https://arxiv.org/abs/1901.04085)), or one trained on contradiction. It costs one more
-# forward pass per candidate, and it must be measured on the same pairs.
-#
-# Move the threshold yourself. The points are the report half; the switch is the check.
-
-# %% tags=["hide-input", "nbval-ignore-output"]
-lumen.explore.Threshold(report, threshold=0.8)
-
-# %% [markdown]
-# ## Whose answer, and how old?
+# ## Whose answer, how old, after which words?
 #
 # Three more gates have nothing to do with vectors. Answers belong to a *tenant*: what was computed from Ann's documents is not
-# for Ben, however alike they ask. Answers grow old: a *TTL* says when. And a follow-up such as *And in winter?* means nothing
-# without its conversation, so it must neither be stored nor found.
+# for Ben, however alike they ask. Answers grow old. And a follow-up such as *How long does it take?* means nothing without its
+# conversation, so the conversation so far (`context`) must be the same.
 
 # %% tags=["nbval-check-output"]
-now = [0.0]  # a clock that we move
-cache = SemanticCache(encoder, threshold=guarded.threshold, ttl=3600, clock=lambda: now[0])
-print("stored:            ", cache.put(STORED, "Use rm.", tenant="ann"))
-print("follow-up stored:  ", cache.put("And in winter?", "Then also.", tenant="ann"))
-PARAPHRASE = asked["the same in other words"]
-print("Ann, other words:  ", cache.look(PARAPHRASE, tenant="ann").hit is not None)
-print("Ann, the opposite: ", cache.look(asked["its opposite"], tenant="ann").rule)
-print("Ben, word for word:", cache.look(STORED, tenant="ben").hit is not None)
+now[0] = 0.0
+cache = SemanticCache(
+    encoder,
+    threshold=chosen.threshold,
+    ttl=3600,
+    clock=lambda: now[0],
+)
+cache.put(STORED, "Use rm.", tenant="ann")
+cache.put("How long does it take?", "Ten minutes.", context=["pizza"])
+paraphrase = asked["in other words"]
+hit = cache.get(paraphrase, tenant="ann")
+print("Ann, other words:    ", hit.answer)
+print(
+    "Ann, the opposite:   ",
+    cache.look(asked["its opposite"], tenant="ann").rule,
+)
+print("Ben, word for word:  ", cache.get(STORED, tenant="ben"))
+print(
+    "after other words:   ",
+    cache.get("How long does it take?", context=["paint"]),
+)
 now[0] = 3600.0
-print("Ann, an hour later:", cache.look(PARAPHRASE, tenant="ann").hit is not None)
-assert cache.get(STORED, tenant="ben") is None
+print("Ann, an hour later:  ", cache.get(paraphrase, tenant="ann"))
+assert hit.answer == "Use rm." and cache.get(STORED, tenant="ben") is None
+
+# %% [markdown]
+# Before any of it answers a user, let it run in the *shadow*: look up, write down the hit, and serve the fresh answer all the same.
+# Then label hits until the promise is kept by the interval, not by the count.
+
+# %% tags=["hide-input", "nbval-check-output"]
+table(
+    [
+        [f"{promise:.1%}", needed(promise)]
+        for promise in (0.05, 0.01, 0.001)
+    ],
+    ["wrong hits, at most", "labelled hits it takes, none of them wrong"],
+)
 
 # %% [markdown]
 # ## Where it loses
 #
-# **Where hits are rare.** Every look-up pays for a vector, hit or miss. A hit saves a whole answer. With a look-up of $t_\text{look}$
-# and an answer of $t_\text{answer}$, the cache pays from a hit rate of $t_\text{look} / t_\text{answer}$ on.
+# **Where answers are short.** Every look-up pays for a vector, hit or miss. A hit saves a whole answer. With a look-up of
+# $t_\text{look}$ and an answer of $t_\text{answer}$, the cache pays from a hit rate of $t_\text{look} / t_\text{answer}$ on.
 
 # %% tags=["measure", "nbval-ignore-output"]
-probe = [pair.asked for pair in load_pairs("report")[:8]]
-looking = bench.measure(lambda: [encoder.encode([text]) for text in probe], repeats=5).per(len(probe))
-model, tokenizer = lumen.load("smollm2-135m")
-speed = bench.generation(model, 32, 9, repeats=1)
-writing = {n: speed.ttft + (n - 1) * speed.tpot for n in (1, 10, 100, 300)}
+filled = SemanticCache(encoder, threshold=chosen.threshold)
+for pair in sets["report"].pairs[:64]:
+    filled.put(pair.stored, "…")
+probe = [pair.asked for pair in sets["report"].pairs[:8]]
+times = bench.compare(
+    {
+        "look-up": lambda: [filled.look(text) for text in probe],
+        "vector": lambda: [encoder.encode([text]) for text in probe],
+    },
+    repeats=8,
+)
+looking, encoding = (times[name].per(len(probe)) for name in times)
+model, _ = lumen.load("smollm2-135m")
+step = bench.decode_step(model, context=256)
+read = bench.prefill(model, prompt=32)
+writing = {
+    n: read.seconds + (n - 1) * step.seconds for n in (1, 10, 100, 300)
+}
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-look_s = looking.median
-table(
-    [[n, f"{t:.2f} s", f"{look_s / t:.1%}" if look_s < t else "never"] for n, t in writing.items()],
-    ["tokens of the answer", "time to write it", "break-even hit rate"], align="rrr",
-)  # fmt: skip
-markdown(
-    f"A look-up costs {1e3 * look_s:.1f} ms on this machine, nearly all of it the vector, and a decode step of SmolLM2 "
-    f"{1e3 * speed.tpot:.1f} ms: {look_s / speed.tpot:.1f} tokens' worth. Answers of 300 tokens pay from {look_s / writing[300]:.1%} on, a "
-    f"classifier's one word {f'only from {look_s / writing[1]:.0%}' if look_s < writing[1] else 'never'}. Break-even does not know what "
-    "a wrong answer costs."
-)
+markdown(ch07.break_even_table(looking.median, writing))
+markdown(ch07.break_even_text(looking, encoding, step.seconds, writing))
 
 # %% [markdown]
-# **Where every request is its own.** Creative prompts and turns of a chat look alike and want different answers, or are
-# meaningless alone:
+# **Where the same words want another answer**, and **where other letters want the same.** Eight creative prompts, each asked
+# twice; and the retyped questions of the report half:
 
 # %% tags=["measure", "nbval-ignore-output"]
 creative = [
@@ -587,159 +621,118 @@ creative = [
     "Invent a name for my bakery.", "Write a limerick about a tired programmer.", "Describe a city on the moon.",
     "Draft a toast for my sister's wedding.", "Write a song about leaving home.",
 ]  # fmt: skip
-followups = [pair.asked for pair in pairs if pair.kind == "context"]
-hit_rate = {}
-for name, traffic in {"creative prompts": creative, "follow-ups": followups}.items():
-    fresh = SemanticCache(encoder, threshold=guarded.threshold)
-    for text in traffic:
-        if fresh.get(text) is None:
-            fresh.put(text, "…")
-    hit_rate[name] = fresh.stats.hit_rate
-full = SemanticCache(encoder, threshold=guarded.threshold)
-for item in report:
-    full.put(item.pair.stored, "…")
-again = [full.get(i.pair.asked) is not None for i in report if i.pair.same]
-hit_rate["paraphrases of stored questions"] = sum(again) / len(again)
+fresh = SemanticCache(encoder, threshold=chosen.threshold)
+for text in creative:
+    fresh.put(text, f"the first answer to {text}")
+again = sum(fresh.get(text) is not None for text in creative)
+apart, kinds = found["cosine and four rules"]["report"].by_kind["retyped"]
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-table([[name, f"{rate:.0%}"] for name, rate in hit_rate.items()], ["traffic", "hits"], align="lr")
+markdown(ch07.frozen(again, len(creative), kinds - apart, kinds))
 
 # %% [markdown]
 # ### Negative controls
 #
 # Three caches that must fail, each in its own way. Pairs that are put together at random must not hit. Random vectors must
-# find nobody near. And a threshold of −1 without a check must hit whatever it is asked.
+# find nobody near. And a threshold of −1 without a second look must hit whatever it is asked.
 
 # %% tags=["nbval-check-output"]
 shuffled = (kept * np.roll(new, 7, axis=0)).sum(1)
-random_rows = np.random.default_rng(0).standard_normal(new.shape).astype(np.float32)
-random_rows /= np.linalg.norm(random_rows, axis=1, keepdims=True)
-anything = SemanticCache(encoder, threshold=-1.0, second_check=None)
+noise = np.random.default_rng(0).standard_normal(new.shape)
+noise /= np.linalg.norm(noise, axis=1, keepdims=True)
+anything = SemanticCache(encoder, threshold=-1.0, second_look=None)
 anything.put(STORED, "Use rm.")
-print(f"shuffled pairs at 0.8 or more: {(shuffled >= 0.8).mean():.1%}")
-print("nearest of random vectors below 0.5:", bool((random_rows @ kept.T).max() < 0.5))
-print("threshold -1, 'Why does bread rise?':", anything.get("Why does bread rise?").answer)
-assert (shuffled >= 0.8).mean() < 0.02 and (random_rows @ kept.T).max() < 0.5
+print(
+    "shuffled pairs above the threshold:", sum(shuffled >= chosen.threshold)
+)
+print(
+    "nearest of random vectors under 0.5:",
+    bool((noise @ kept.T).max() < 0.5),
+)
+print(
+    "threshold -1, why does bread rise:",
+    anything.get("Why does bread rise?").answer,
+)
+assert (shuffled >= chosen.threshold).mean() < 0.02
+assert (noise @ kept.T).max() < 0.5
 
 # %% [markdown]
 # ## Three caches, three uses
+#
+# <div class="stack">
 #
 # | | exact | prefix ([chapter 6](06_prefix_cache.ipynb)) | semantic |
 # | --- | --- | --- | --- |
 # | what must agree | the whole request, model and parameters | the beginning, token for token | the meaning, in the encoder's opinion |
 # | what a hit saves | everything | the prefill of the shared part | everything, less the vector |
-# | can it be wrong | no | no | yes |
+# | can it be wrong | when the world has moved on | no | yes |
 # | sampling at temperature > 0 | frozen | untouched | frozen |
 # | good for | retries, buttons, batch jobs, evaluations | chats, agents, long documents, shared instructions | frequent questions to a help desk, each complete in itself |
-# | leave it out | unique requests | prompts that begin differently | anything personal, current, creative or dangerous |
+# | leave it out | what depends on the hour | prompts that begin differently | anything personal, current, creative or dangerous |
 #
-# They stack in this order: the exact one first, since it is cheapest and never wrong, then the semantic one where it is
-# allowed at all, and the prefix cache below, in the engine, for everything that is left.
+# </div>
+#
+# They stack in this order: the exact one first, since it is cheapest, then the semantic one where it is allowed at all, and
+# the prefix cache below, in the engine, for everything that is left. If you call somebody's API, the prefix cache is theirs; the
+# other two are yours to build, in your own process or gateway.
 #
 # ## How this could fool you
 #
+# <div class="stack">
+#
 # | trap | how it looks | guard here |
 # | --- | --- | --- |
-# | the test set holds paraphrases and unrelated questions only | precision near 100 % at any threshold | four kinds of traps, each counted by itself |
-# | threshold chosen and reported on the same pairs | a false-hit rate that does not survive its first week | two halves, split by a hash; no question stands in both |
-# | hit rate taken for success | a loose threshold looks better and better | right and wrong hits counted apart; a cache with threshold −1 hits everything |
-# | similarity in one library, distance in the next | 0.2 where 0.8 was meant, and nearly everything hits, or nothing | one convention (cosine), asserted against numpy |
+# | the test set gives its labels away by spelling, or holds no traps | precision near 100 % at any threshold | [both kinds of pairs on both sides](#a-thousand-pairs-with-traps-on-both-sides), and a one-line baseline |
+# | chosen and reported on the same pairs | a share of false hits that does not survive its first week | [three sets](#does-it-earn-its-place), one of another construction; intervals beside all shares |
+# | hit rate taken for success | a loose threshold looks better and better | right and wrong hits apart, and [a cache that hits everything](#negative-controls) |
+#
+# </div>
 #
 # ## Play
 #
-# Type two questions. The lab shows their cosine, what the threshold says, and what the second reader says and why.
+# Type two questions. The lab shows their cosine, what the threshold says, and what the second look says and why. On this page: six
+# comparisons, among them a synonym that is refused and a cousin that is served.
 
 # %% tags=["nbval-ignore-output"]
-lab = lumen.explore.semantic_lab(encoder, threshold=guarded.threshold)
+lab = lumen.explore.semantic_lab(encoder, threshold=chosen.threshold)
 
 # %% [markdown]
 # ## In production
 #
-# | system | what it offers | version |
-# | --- | --- | --- |
-# | [GPTCache](https://github.com/zilliztech/GPTCache) | `similarity_threshold`, 0.8 by default, and exchangeable evaluations, cross-encoders among them (since 0.1.31); [opposites pass the default](https://github.com/zilliztech/GPTCache/issues/694) | issue of August 2026 |
-# | [RedisVL](https://redis.io/docs/latest/develop/ai/redisvl/0.9.1/user_guide/llmcache/) | `SemanticCache` with `distance_threshold` (a cosine *distance*, 0 to 2: small is strict), TTL, filters for several users | 0.9.1 |
-# | [langchain-redis](https://reference.langchain.com/python/langchain-redis/cache/LangCacheSemanticCache) | `LangCacheSemanticCache`: exact and semantic search, `distance_threshold=0.2` with a choice of two scales | read in November 2026 |
-# | [vLLM semantic router](https://github.com/vllm-project/semantic-router/pull/3075) | `polarity_guard` after the threshold: `lexical` by default, `nli`, or both, after [opposites had been served](https://github.com/vllm-project/semantic-router/issues/2691) | August 2026 |
-# | vLLM, SGLang, TensorRT-LLM, llama.cpp | the engines themselves cache prefixes only: no engine guesses at meaning | read in November 2026 |
-#
+# No engine among [vLLM, SGLang, TensorRT-LLM and llama.cpp](06_prefix_cache.ipynb#in-production) guesses at meaning: they cache
+# prefixes. Semantic caches stand before them (read in November 2026).
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+production_table(
+    [
+        ("gptcache", "exchangeable encoders, stores and evaluators, cross-encoders among them; [opposites pass the default](https://github.com/zilliztech/GPTCache/issues/694)", "`similarity_threshold`: a share of the evaluator's range, no cosine", "README.md"),
+        ("redisvl", "`SemanticCache`, with age limit and filters for tenants", "`distance_threshold`: cosine *distance*, 0 to 2, small is strict", "user_guide/llmcache/"),
+        ("langchain-redis", "`LangCacheSemanticCache`: exact and semantic search", "`distance_threshold`, on one of two scales", "cache/LangCacheSemanticCache"),
+        ("semantic-router", "`polarity_guard`: a second look after the threshold, since [opposites were served](https://github.com/vllm-project/semantic-router/issues/2691)", "`nli` or `lexical+nli`; the default `lexical` [changes nothing](https://github.com/vllm-project/semantic-router/pull/3075) (August 2026)", ""),
+    ],
+    headers=("tool", "what it offers", "setting"),
+)  # fmt: skip
+
+# %% [markdown]
 # ## Recap
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 markdown(
-    f"- **Topic is near, truth is not.** A question and its negation have a cosine of {opposite:.2f}, a paraphrase {same:.2f}, and two "
-    f"questions with their planets exchanged {swapped:.3f}.\n"
-    f"- **The exact cache first.** Prompt, model, parameters and tenant are the key; it is never wrong.\n"
-    f"- **The threshold is data, and not enough.** At 0.8, {usual.precision:.0%} of the hits were right; "
-    + (
-        "no threshold kept false hits under 1 %.\n"
-        if alone is None
-        else f"under 1 % false hits {alone.recall:.0%} recall was left.\n"
+    ch07.recap(
+        opposite, same, swapped, usual, found, looking.median / writing[100]
     )
-    + f"- **A second reader** brought precision to {final.precision:.0%} at a recall of {final.recall:.0%}, on pairs that nobody had tuned on.\n"
-    f"- **It pays** from a hit rate of {look_s / writing[100]:.1%} on for answers of 100 tokens, and not at all where each request is new."
 )
 callout(
     "takeaway",
-    "**Takeaway.** A semantic cache is a classifier with users behind it. Count its wrong hits on pairs that were made to trap it, "
-    "before you count what it saves.",
+    "**Takeaway.** A semantic cache is a classifier with users behind it. Count its wrong hits on pairs that were made to trap it "
+    f"({usual.wrong} of {usual.false_hits.n} at a threshold of 0.8) before you count what it saves.",
 )
 
 # %% [markdown]
 # ## Quiz
 
 # %% tags=["hide-input"]
-lumen.explore.Quiz(
-    [
-        {
-            "kind": "choice",
-            "question": "A help desk raises the threshold from 0.8 to 0.95 after a wrong hit. What does it get?",
-            "choices": [
-                {"text": "Fewer hits, and still opposites among them.", "ok": True, "why": "Exchanged roles and negations lie as high as the best paraphrases, or higher."},
-                {"text": "Only right hits.", "why": "The pairs with exchanged planets are above 0.95."},
-                {"text": "The same hits.", "why": "Many paraphrases lie between the two and are lost."},
-            ],
-        },
-        {
-            "kind": "numeric",
-            "question": "Two unit vectors have a squared distance of 0.4. What is their cosine?",
-            "answer": 0.8, "tolerance": 0.001, "unit": "",
-            "right": "1 − 0.4 / 2.",
-            "wrong": "The squared distance is 2 − 2 cos.",
-            "slips": [
-                {"answer": 0.6, "tolerance": 0.001, "why": "One minus distance is right for cosine distance. Here the squared Euclidean distance is given."},
-                {"answer": 0.2, "tolerance": 0.001, "why": "That is the cosine distance, one minus the cosine."},
-            ],
-        },
-        {
-            "kind": "choice",
-            "question": "Mean pooling forgets the attention mask. Who notices?",
-            "choices": [
-                {"text": "The same question gets another vector in another batch.", "ok": True, "why": "The number of padding tokens depends on the longest text of the batch."},
-                {"text": "Nobody: padding vectors are zero.", "why": "The transformer writes something at every position, padding too."},
-                {"text": "Only texts longer than 256 tokens.", "why": "Those are cut. Short texts beside long ones have the most padding."},
-            ],
-        },
-        {
-            "kind": "numeric",
-            "question": "A look-up takes 20 ms, an answer 2 s. From which hit rate on does the cache save time, in percent?",
-            "answer": 1, "tolerance": 0.01, "unit": "%",
-            "right": "20 ms / 2,000 ms.",
-            "wrong": "Every request pays the look-up; a hit saves the answer.",
-            "slips": [{"answer": 0.01, "tolerance": 0.001, "why": "As a share. In percent, please."}],
-        },
-        {
-            "kind": "choice",
-            "question": "Which cache for an agent that sends its growing conversation with every step?",
-            "choices": [
-                {"text": "A prefix cache.", "ok": True, "why": "Each step begins with the one before, to the token, and the answers must be new."},
-                {"text": "A semantic cache.", "why": "Two steps of a conversation are very much alike and need different answers."},
-                {"text": "An exact cache.", "why": "No step is sent twice, except in retries."},
-            ],
-        },
-    ],
-    id="07",
-)  # fmt: skip
+lumen.explore.Quiz.of("07")
 
 # %% [markdown]
 # ## Exercises
@@ -755,27 +748,22 @@ markdown(lumen.grading.table("07"))
 #
 # - [Sentence-BERT](https://arxiv.org/abs/1908.10084) (Reimers and Gurevych, 2019): read it for why the bare transformer's vectors
 #   are poor, and what training on pairs changes.
+# - [PAWS](https://arxiv.org/abs/1904.01130) (Zhang and others, 2019): read it for 108,000 pairs with the same words and
+#   another meaning, the idea behind the kind *roles*.
 # - [The Faiss library](https://arxiv.org/abs/2401.08281) (Douze and others, 2024): read it for how to choose an index, and what each
 #   gives up.
-# - [HNSW](https://arxiv.org/abs/1603.09320) (Malkov and Yashunin, 2016): read it for the graph that most vector databases walk.
 # - [vCache](https://arxiv.org/abs/2502.03771) (2025): read it for a threshold of its own for each stored prompt, learned while
 #   serving, under an error budget.
 # - [GPT Semantic Cache](https://arxiv.org/abs/2411.05276) (Regmi and Pun, 2024): read it with exercise 5 in mind, for what is
 #   counted as a correct hit.
-# - [Opposites served by a semantic cache](https://github.com/vllm-project/semantic-router/issues/2691) (2026): read it for this
-#   chapter's first page, found in production with another encoder.
+# - [Retrieve and re-rank](https://www.sbert.net/examples/sentence_transformer/applications/retrieve_rerank/README.html): read it for
+#   how a cross-encoder is put behind an encoder, in ten lines.
 #
 # ## Provenance
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-print(session)
-try:
-    record = bench.load_evidence("semantic_cache")
-    lookup = {part: 1e3 * timing["median"] for part, timing in record["data"]["seconds"].items()}
-    print("published look-up:", ", ".join(f"{part} {ms:.2f} ms" for part, ms in lookup.items()))
-    print(f"evidence: semantic_cache, {record['date']}, {record['cpu']}")
-except bench.NoEvidence as missing:
-    print(missing)
-if faiss_record:
-    print(f"evidence: faiss_indexes, {faiss_record['date']}, {faiss_record['cpu']}")
-print(f"{len(pairs)} pairs, {len(tune)} to tune and {len(report)} to report; encoder {encoder.fingerprint}")
+lumen.explore.provenance(
+    session,
+    evidence=["semantic_cache", "faiss_indexes"],
+    notes=[f"{len(every):,} pairs; encoder {encoder.fingerprint}"],
+)

@@ -20,7 +20,7 @@ RECORDED = (
     (STORED, "What's the command for deleting a file?"),
     ("Is Saturn bigger than Jupiter?", "Is Jupiter bigger than Saturn?"),
     ("How do I fix a dripping tap?", "How do I repair a dripping tap?"),
-    ("How do I get curry out of a shirt?", "How do I get rust out of trousers?"),
+    ("What does insulin do in the body?", "Which organ makes insulin?"),
     (STORED, "Why does bread rise?"),
 )
 REASONS = {

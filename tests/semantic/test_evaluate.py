@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from lumen.semantic.evaluate import Scored, at_mixture, best_threshold, rates, score, wilson
+from lumen.semantic.evaluate import Scored, at_mixture, best_threshold, gain, needed, rates, score, wilson
 from lumen.semantic.pairs import KINDS, Pair, load_pairs
 
 from .fakes import BagOfWords
@@ -63,6 +63,19 @@ def test_wilson_covers_the_truth_about_as_often_as_it_says():
     for hits, total in ((-1, 5), (6, 5), (0, 0)):
         with pytest.raises(ValueError, match="hits of total"):
             wilson(hits, total)
+
+
+def test_gain_against_the_published_example():
+    """Newcombe (1998), table II, case (a): 56/70 against 48/80 is 0.2000, 0.0524 to 0.3339 by method 10."""
+    found = gain(wilson(56, 70), wilson(48, 80))
+    assert (found.value, found.low, found.high) == pytest.approx((20.0, 5.24, 33.39), abs=0.01)
+    assert found.n == 70
+
+
+@pytest.mark.parametrize("promise", [0.1, 0.01, 0.003])
+def test_needed_is_the_fewest_that_keep_the_promise(promise):
+    n = needed(promise)
+    assert wilson(0, n).high <= promise < wilson(0, n - 1).high
 
 
 def test_precision_at_a_mixture_is_bayes():

@@ -6,305 +6,253 @@ from typing import Any
 
 import numpy as np
 
-from lumen.grading import FP32, Constraint, Decision, ExerciseSet, Number, Numbers, Probe, Slip, Statements
+from lumen.grading import (
+    FP32,
+    Case,
+    Cases,
+    Constraint,
+    Decision,
+    ExerciseSet,
+    Number,
+    Numbers,
+    Probe,
+    Slip,
+    Statements,
+)
+from lumen.semantic.evaluate import at_mixture
 
-exercises = ExerciseSet("07", "Semantic caches", then="chapter 08, batching")
-
-
-# build --------------------------------------------------------------------------------------------
+exercises = ExerciseSet(
+    "07",
+    "Semantic caches",
+    then="chapter 08, batching",
+    headers="""
+    | id | title | kind | difficulty | importance | minutes | points |
+    | mean-pool | One vector for a text | build | 2 | 5 | 15 | 3 |
+    | index-memory | A million questions | predict | 2 | 3 | 10 | 2 |
+    | wrong-neighbour | Somebody else's answer | debug | 3 | 5 | 15 | 3 |
+    | worth-a-look | Is it worth the look? | predict | 1 | 4 | 10 | 2 |
+    | other-traffic | Ninety-seven percent, elsewhere | literature | 3 | 5 | 15 | 2 |
+    | false-hit-budget | A budget for wrong answers | decide | 3 | 5 | 15 | 3 |
+    """,
+)
 
 
 @exercises.checks(
     "mean-pool",
-    title="One vector for a text",
-    kind="build",
-    difficulty=2,
-    importance=5,
-    minutes=15,
-    points=3,
     shows="A text's vector is the mean over its real tokens, of length 1; padding must leave no trace in it.",
-    steps=200_000,
 )
 def _mean_pool(answer: Any, probe: Probe) -> None:
-    random = np.random.default_rng(7)
-    tokens = random.standard_normal((3, 5, 4)).astype(np.float32)
-
-    def wanted(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
-        values = values.astype(np.float64)
-        sums = np.stack([row[keep.astype(bool)].sum(0) for row, keep in zip(values, mask, strict=True)])
-        return sums / np.linalg.norm(sums, axis=1, keepdims=True)
-
-    def same(values: np.ndarray, mask: np.ndarray, slip: str) -> None:
-        given = values.copy(), mask.copy()
-        got = probe.call(answer, values, mask)
-        shape = getattr(got, "shape", None)
-        rows = "One row for each text: keep the first axis, for a single text too."
-        good = shape == (len(values), values.shape[2])
-        probe.that(good, gave=f"shape {shape}", wanted=f"shape {(len(values), values.shape[2])}", slip=rows)
-        lengths = np.linalg.norm(np.asarray(got, dtype=np.float64), axis=1)
-        long = "Scale each vector to length 1, so that the inner product of two texts is their cosine."
-        probe.that(
-            bool(np.allclose(lengths, 1, atol=1e-5)),
-            gave=f"lengths {lengths.round(3).tolist()}",
-            wanted="lengths of 1",
-            slip=long,
-        )
-        probe.equal(np.asarray(got, dtype=np.float64), wanted(*given), tolerance=FP32, slip=slip)
-        kept = np.array_equal(values, given[0]) and np.array_equal(mask, given[1])
-        probe.that(kept, gave="tokens or mask were changed", wanted="inputs left as they are")
-
-    with probe.case("three texts of five tokens, no padding"):
-        same(
-            tokens,
-            np.ones((3, 5), np.int64),
-            "Take the mean over the tokens as they are, then its length: not one token, not the largest values.",
-        )
-    with probe.case("padding on the right"):
-        mask = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [1, 1, 0, 0, 0]])
-        same(tokens, mask, "Padding was averaged in. Multiply by the mask before you sum.")
-    with probe.case("padding on the left, with large values in it"):
-        mask = np.array([[0, 0, 1, 1, 1]])
-        loud = tokens[:1].copy()
-        loud[:, :2] = 1e4
-        same(loud, mask, "The mask says where the tokens are, and they need not come first.")
-    with probe.case("one text of one token"):
-        same(tokens[:1, :1], np.ones((1, 1), np.int64), "The mean of one token is that token.")
-    with probe.case("a mask of booleans"):
-        same(tokens[:1], np.array([[True, False, True, True, False]]), "Booleans are zeros and ones here.")
+    tokens = np.random.default_rng(7).standard_normal((3, 5, 4)).astype(np.float32)
+    loud = tokens[:1].copy()
+    loud[:, :2] = 1e4
+    ones = np.ones((3, 5), np.int64)
+    right = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [1, 1, 0, 0, 0]])
+    left, gap = np.array([[0, 0, 1, 1, 1]]), np.array([[True, False, True, True, False]])
+    for name, values, mask, slip in (
+        ("three texts, no padding", tokens, ones, "one token, or the largest values, were taken"),
+        ("padding on the right", tokens, right, "padding was averaged in"),
+        ("padding on the left, large values in it", loud, left, "tokens were taken to come first"),
+        ("a gap, in a mask of booleans", tokens[:1], gap, "booleans were not read as 0 and 1"),
+        ("one text of one token", tokens[:1, :1], ones[:1, :1], "the mean of one token is that token"),
+    ):
+        with probe.case(name):
+            got = probe.call(answer, values, mask)
+            shape = len(values), values.shape[2]
+            gave, dropped = f"shape {np.shape(got)}", "the axis of the texts was dropped"
+            probe.that(np.shape(got) == shape, gave=gave, wanted=f"shape {shape}", slip=dropped)
+            got, keep = np.asarray(got, np.float64), mask.astype(bool)
+            lengths = np.linalg.norm(got, axis=1)
+            fine = bool(np.allclose(lengths, 1, atol=1e-5))
+            gave = f"lengths {lengths.round(3).tolist()}"
+            probe.that(fine, gave=gave, wanted="lengths of 1", slip="the mean was not scaled to length 1")
+            sums = np.stack([row[kept].sum(0) for row, kept in zip(values.astype(float), keep, strict=True)])
+            wanted = sums / np.linalg.norm(sums, axis=1, keepdims=True)
+            probe.equal(got, wanted, tolerance=FP32, slip=slip)
     with probe.case("a text of padding only"):
-        slip = "The mean of nothing is no vector: raise a ValueError, before a NaN goes into an index."
+        slip = "nobody looked whether there is a token at all, and the mean of nothing is NaN"
         probe.refuses(ValueError, answer, tokens[:2], np.array([[1, 1, 0, 0, 0], [0] * 5]), slip=slip)
 
 
-# predict ------------------------------------------------------------------------------------------
-
 COUNT, WIDTH, PARTS, CODES = 1_000_000, 384, 48, 256
 CODEBOOKS = CODES * WIDTH * 4
-MEMORY = {
-    "flat": Number(
-        COUNT * WIDTH * 4,
-        unit="bytes",
-        slips=[
-            Slip(COUNT * WIDTH, "Those are numbers. Each takes 4 bytes in fp32."),
-            Slip(COUNT * WIDTH * 2, "fp32 has 32 bits, which are 4 bytes."),
-            Slip(WIDTH * 4, "That is one vector. There are a million."),
-        ],
-    ),
-    "pq": Number(
-        COUNT * PARTS,
-        unit="bytes",
-        slips=[
-            Slip(COUNT * WIDTH, "One byte for each part, not for each number."),
-            Slip(COUNT * PARTS * 4, "A part is the number of one of 256 codes: one byte, not a float."),
-            Slip(PARTS, "That is one vector's codes. There are a million."),
-        ],
-    ),
-    "codebooks": Number(
-        CODEBOOKS,
-        unit="bytes",
-        slips=[
-            Slip(CODES * WIDTH, "Those are numbers. Each takes 4 bytes in fp32."),
-            Slip(
-                PARTS * CODES * WIDTH * 4, "A code is a stretch of 384 / 48 = 8 numbers, not a whole vector."
-            ),
-            Slip(CODES * WIDTH * 4 // PARTS, "There are 256 codes for each of the 48 parts."),
-        ],
-    ),
-    "ratio": Number(
-        COUNT * WIDTH * 4 / (COUNT * PARTS + CODEBOOKS),
-        unit="×",
-        tolerance=0.001,
-        slips=[Slip(32.0, "The codebooks take room too."), Slip(8.0, "Compare bytes, not counts.")],
-    ),
-}
-
 
 exercises.add(
     "index-memory",
-    title="A million questions",
-    kind="predict",
-    difficulty=2,
-    importance=3,
-    minutes=10,
-    points=2,
-    shows="Some bytes of an index are paid for each vector and some once; at a million vectors only the former count.",
-    check=Numbers(MEMORY),
+    shows="Some bytes of an index are paid for each vector and some once: with a million the latter are under 1 %.",
+    check=Numbers(
+        {
+            "flat": Number(
+                COUNT * WIDTH * 4,
+                unit="bytes",
+                slips=[
+                    Slip(COUNT * WIDTH, "numbers were counted, and each takes 4 bytes in fp32"),
+                    Slip(COUNT * WIDTH * 2, "fp32 was taken for 2 bytes"),
+                    Slip(WIDTH * 4, "that is one vector"),
+                ],
+            ),
+            "pq": Number(
+                COUNT * PARTS,
+                unit="bytes",
+                slips=[
+                    Slip(COUNT * WIDTH, "a byte was kept for each number, not for each part"),
+                    Slip(COUNT * PARTS * 4, "a part is the number of one of 256 codes: one byte, no float"),
+                    Slip(PARTS, "that is one vector's codes"),
+                ],
+            ),
+            "codebooks": Number(
+                CODEBOOKS,
+                unit="bytes",
+                slips=[
+                    Slip(CODES * WIDTH, "numbers were counted, and each takes 4 bytes in fp32"),
+                    Slip(
+                        PARTS * CODEBOOKS, "a code is a stretch of 384 / 48 = 8 numbers, not a whole vector"
+                    ),
+                    Slip(CODEBOOKS // PARTS, "there are 256 codes for each of the 48 parts"),
+                ],
+            ),
+            "ratio": Number(
+                COUNT * WIDTH * 4 / (COUNT * PARTS + CODEBOOKS),
+                unit="×",
+                slips=[
+                    Slip(32.0, "the codebooks, which the text counts in, were left out"),
+                    Slip(8.0, "counts were compared, not bytes"),
+                ],
+            ),
+        }
+    ),
 )
 
 
-# debug --------------------------------------------------------------------------------------------
+def _nearest(
+    question: list[float], kept: list[tuple[str, list[float], str]], tenant: str, threshold: float
+) -> Any:
+    mine = [(np.array(v) / np.linalg.norm(v), text) for owner, v, text in kept if owner == tenant]
+    scored = [(float(v @ np.array(question) / np.linalg.norm(question)), text) for v, text in mine]
+    best = max(scored, key=lambda pair: pair[0], default=(-2.0, None))
+    return best[1] if best[0] >= threshold - 1e-9 else None
 
 
-@exercises.checks(
+ANN = [("ann", [1.0, 0.0], "east"), ("ann", [0.0, 1.0], "north"), ("ann", [-1.0, 0.0], "west")]
+
+exercises.add(
     "wrong-neighbour",
-    title="Somebody else's answer",
-    kind="debug",
-    difficulty=3,
-    importance=5,
-    minutes=15,
-    points=3,
     shows="A look-up can be wrong in several ways at once and still answer well in a demo.",
+    given="broken",
     forbidden=("lumen.semantic.VectorIndex", "lumen.semantic.SemanticCache"),
-    steps=200_000,
-)
-def _wrong_neighbour(answer: Any, probe: Probe) -> None:
-    def gives(name: str, wanted: Any, slip: str, *arguments: Any) -> None:
-        with probe.case(name):
-            got = probe.call(answer, *arguments)
-            probe.that(got == wanted and type(got) is type(wanted), gave=got, wanted=wanted, slip=slip)
-
-    kept = [("ann", [1.0, 0.0], "east"), ("ann", [0.0, 1.0], "north"), ("ann", [-1.0, 0.0], "west")]
-    gives(
-        "the nearest of three",
-        "east",
-        "Near is a large cosine and a small distance. Which of the two do you keep?",
-        [1.0, 0.1],
-        kept,
-        "ann",
-        0.8,
-    )
-    gives("nothing near enough", None, "", [0.5, -0.5], kept, "ann", 0.8)
-    gives("nothing stored", None, "An empty cache is a miss.", [1.0, 0.0], [], "ann", 0.8)
-    gives("another tenant's answer", None, "Ben is served Ann's answer.", [1.0, 0.0], kept, "ben", 0.8)
-    gives(
-        "another tenant's answer is nearer",
-        "mine",
-        "Leave other tenants out before you look for the nearest, not after.",
-        [1.0, 0.0],
-        [("ann", [1.0, 0.0], "hers"), ("ben", [1.0, 0.2], "mine")],
-        "ben",
-        0.8,
-    )
-    gives(
-        "a long vector at 45 degrees",
-        "right",
-        "A long vector has a large inner product with everything. Divide by both lengths.",
-        [1.0, 0.0],
-        [("ann", [90.0, 90.0], "long"), ("ann", [0.5, 0.0], "right")],
-        "ann",
-        0.8,
-    )
-    gives(
-        "exactly at the threshold",
-        "same",
-        "A cosine that equals the threshold is a hit.",
-        [3.0, 4.0],
-        [("ann", [6.0, 8.0], "same")],
-        "ann",
-        1.0,
-    )
-    gives(
-        "threshold -1",
-        "away",
-        "Start below every cosine: they go down to -1.",
-        [1.0, 0.0],
-        [("ann", [-0.6, 0.8], "away")],
-        "ann",
-        -1.0,
-    )
-    gives(
-        "an empty answer",
-        "",
-        "An empty text is an answer: ask `is None`, not whether it is true.",
-        [1.0, 0.0],
-        [("ann", [1.0, 0.0], "")],
-        "ann",
-        0.8,
-    )
-
-
-# predict ------------------------------------------------------------------------------------------
-
-LOOK, ANSWER, WORD, RATE = 20.0, 2500.0, 50.0, 0.2  # ms, ms, ms, share of look-ups that hit
-WORTH = {
-    "break-even": Number(
-        100 * LOOK / ANSWER,
-        unit="%",
-        tolerance=1e-6,
-        slips=[
-            Slip(LOOK / ANSWER, "As a share. In percent, please."),
-            Slip(
-                lambda got: abs(got - 100 * LOOK / (LOOK + ANSWER)) < 1e-3,
-                "The look-up is paid in both cases: compare it with the answer alone.",
+    check=Cases(
+        reference=_nearest,
+        cases=[
+            Case(
+                "the nearest of three",
+                ([1.0, 0.1], ANN, "ann", 0.8),
+                slip="a small cosine was taken for near",
+            ),
+            Case("nothing near enough", ([0.5, -0.5], ANN, "ann", 0.8), slip="the threshold was not asked"),
+            Case("nothing stored", ([1.0, 0.0], [], "ann", 0.8), slip="an empty cache is not a miss"),
+            Case("another tenant's answer", ([1.0, 0.0], ANN, "ben", 0.8), slip="Ben is served Ann's answer"),
+            Case(
+                "another tenant's answer is nearer",
+                ([1.0, 0.0], [("ann", [1.0, 0.0], "hers"), ("ben", [1.0, 0.2], "mine")], "ben", 0.8),
+                slip="other tenants were left out after the nearest was chosen, not before",
+            ),
+            Case(
+                "a long vector at 45 degrees",
+                ([1.0, 0.0], [("ann", [90.0, 90.0], "long"), ("ann", [0.5, 0.0], "right")], "ann", 0.8),
+                slip="inner products were compared, and a long vector has a large one with everything",
+            ),
+            Case(
+                "exactly at the threshold",
+                ([3.0, 4.0], [("ann", [6.0, 8.0], "same")], "ann", 1.0),
+                slip="a cosine that equals the threshold was not a hit",
+            ),
+            Case(
+                "a threshold of -1",
+                ([1.0, 0.0], [("ann", [-0.6, 0.8], "away")], "ann", -1.0),
+                slip="the search starts at 0, and cosines go down to -1",
+            ),
+            Case(
+                "an empty answer",
+                ([1.0, 0.0], [("ann", [1.0, 0.0], "")], "ann", 0.8),
+                slip="an empty text was taken for no answer",
             ),
         ],
     ),
-    "mean": Number(
-        LOOK + (1 - RATE) * ANSWER,
-        unit="ms",
-        tolerance=1e-6,
-        slips=[
-            Slip(RATE * LOOK + (1 - RATE) * ANSWER, "A miss has paid for its look-up as well."),
-            Slip((1 - RATE) * ANSWER, "And the look-ups?"),
-            Slip(LOOK + RATE * ANSWER, "20 % are hits; the others are written."),
-        ],
-    ),
-    "faster": Number(
-        ANSWER / (LOOK + (1 - RATE) * ANSWER),
-        unit="×",
-        tolerance=1e-3,
-        slips=[Slip(1.25, "The look-ups are not free."), Slip(5.0, "Only one request in five is a hit.")],
-    ),
-    "one word": Number(
-        100 * LOOK / WORD,
-        unit="%",
-        tolerance=1e-6,
-        slips=[Slip(LOOK / WORD, "As a share. In percent, please."), Slip(250.0, "The other way round.")],
-    ),
-}
+)
 
+LOOK, ANSWER, WORD, RATE = 20.0, 2500.0, 50.0, 0.2  # ms, ms, ms, share of look-ups that hit
 
 exercises.add(
     "worth-a-look",
-    title="Is it worth the look?",
-    kind="predict",
-    difficulty=1,
-    importance=4,
-    minutes=10,
-    points=2,
     shows="Every request pays the look-up, so short answers need high hit rates, and hits save less than they seem to.",
-    check=Numbers(WORTH),
+    check=Numbers(
+        {
+            "break-even": Number(
+                100 * LOOK / ANSWER,
+                unit="%",
+                slips=[Slip(LOOK / ANSWER, "the share was not turned into percent")],
+            ),
+            "mean": Number(
+                LOOK + (1 - RATE) * ANSWER,
+                unit="ms",
+                slips=[
+                    Slip((1 - RATE) * ANSWER, "the look-ups were left out"),
+                    Slip(LOOK + RATE * ANSWER, "hits and misses were exchanged: 20 % are hits"),
+                ],
+            ),
+            "faster": Number(
+                ANSWER / (LOOK + (1 - RATE) * ANSWER),
+                unit="×",
+                slips=[
+                    Slip(1.25, "the look-ups were left out"),
+                    Slip(5.0, "only one request in five is a hit"),
+                ],
+            ),
+            "one word": Number(
+                100 * LOOK / WORD,
+                unit="%",
+                slips=[
+                    Slip(LOOK / WORD, "the share was not turned into percent"),
+                    Slip(100 * WORD / LOOK, "the quotient stands upside down"),
+                ],
+            ),
+        }
+    ),
 )
 
-
-# literature ---------------------------------------------------------------------------------------
-
-CUT, RIGHT_HITS = 68.8, 97.0  # percent, from the abstract of arXiv 2411.05276
+RIGHT_HITS, THERE, HERE = (
+    0.97,
+    0.9,
+    0.5,
+)  # precision in the abstract of arXiv 2411.05276; supposed shares of paraphrases
+ODDS = RIGHT_HITS / (1 - RIGHT_HITS) * (1 - THERE) / THERE  # recall / false hits
 
 exercises.add(
-    "cuts-calls",
-    title="Four claims about saved calls",
-    kind="literature",
-    difficulty=2,
-    importance=5,
-    minutes=10,
-    points=2,
-    shows="A rate means nothing without the things that it was counted on.",
+    "other-traffic",
+    shows="Recall and false hits go where the cache goes; precision depends on the mixture that the users bring.",
     check=Statements(
         false="d",
         why={
             "a": "100 − 68.8. Only hits spare the model.",
             "b": "3 wrong ones in 100 hits are one in 33.",
             "c": "The look-up happens before anybody knows whether it will hit.",
-            "d": "A negation often has a higher cosine than a paraphrase. It passes at 0.8 and at 0.9.",
+            "d": "Recall and false hits may well carry over. Precision depends on how many near pairs are traps.",
         },
         number=Number(
-            CUT * (100 - RIGHT_HITS) / 100,
+            100 * at_mixture(ODDS, 1.0, HERE),
             unit="%",
-            tolerance=0.002,
             slips=[
-                Slip(3.0, "Of the hits. Asked is the share of all requests."),
-                Slip(0.02064, "In percent, please."),
-                Slip(CUT * RIGHT_HITS / 100, "Those are the right ones."),
-                Slip(31.2, "Those reach the model."),
+                Slip(97.0, "the mixture was left as it was"),
+                Slip(
+                    53.9,
+                    "the share of right hits was scaled by 0.5 / 0.9, and the wrong hits left as they were",
+                ),
+                Slip(100 - 100 * at_mixture(ODDS, 1.0, HERE), "those are the wrong ones"),
             ],
         ),
     ),
 )
 
-# decide -------------------------------------------------------------------------------------------
-
-# (may hit, cosine, refused by the second check); the notebook shows the same list
+# (may hit, cosine, refused by the second look); the notebook shows the same list
 PAIRS = [
     (True, 0.729, False), (True, 0.759, False), (True, 0.785, False), (True, 0.804, False),
     (True, 0.851, True), (True, 0.854, False), (True, 0.875, False), (True, 0.886, True),
@@ -317,49 +265,36 @@ PAIRS = [
     (False, 0.914, True), (False, 0.922, True), (False, 0.956, True), (False, 0.992, True),
     (False, 0.995, True), (False, 0.996, True),
 ]  # fmt: skip
-GRID = [cut / 100 for cut in range(70, 101)]
 
 
-def _hits(choice: dict[str, Any], same: bool) -> int:
-    return sum(
-        cosine >= choice["threshold"] and not (refused and choice["second check"])
-        for may, cosine, refused in PAIRS
-        if may is same
-    )
+def _share(choice: dict[str, Any], same: bool) -> float:
+    """Of the pairs that may hit, or must miss, how many do hit."""
+    group = [(cosine, refused) for may, cosine, refused in PAIRS if may is same]
+    hits = [c >= choice["threshold"] and not (refused and choice["second look"]) for c, refused in group]
+    return sum(hits) / len(group)
 
 
-def _false_hits(choice: dict[str, Any]) -> float:
-    """Percent of the pairs that must miss."""
-    return 100 * _hits(choice, False) / sum(not may for may, _, _ in PAIRS)
-
-
-def _written_again(choice: dict[str, Any]) -> float:
-    """Answers in 100 paraphrases that are written although they are there."""
-    total = sum(may for may, _, _ in PAIRS)
-    return 100 * (total - _hits(choice, True)) / total
+def _wrong(choice: dict[str, Any]) -> float:
+    """Percent of the hits that are wrong, at nine paraphrases to one trap; 0 when nothing hits."""
+    wrong = 0.1 * _share(choice, False)
+    return 100 * wrong / (0.9 * _share(choice, True) + wrong) if wrong else 0.0
 
 
 exercises.add(
     "false-hit-budget",
-    title="A budget for wrong answers",
-    kind="decide",
-    difficulty=2,
-    importance=5,
-    minutes=15,
-    points=3,
-    shows="A budget for wrong hits decides about threshold and check together, and few pairs make it a rough one.",
+    shows="A budget decides about threshold and second look together, at a mixture that somebody has counted.",
     check=Decision(
-        choices={"threshold": GRID, "second check": [True, False]},
+        choices={"threshold": [cut / 100 for cut in range(70, 101)], "second look": [True, False]},
         constraints=[
             Constraint(
-                "false hits among the pairs that must miss",
-                _false_hits,
-                at_most=5.0,
+                "wrong answers among the hits, at nine paraphrases to one trap",
+                _wrong,
+                at_most=1.0,
                 unit="%",
-                slip="Too many get another question's answer. Which are at or above the threshold and not refused?",
+                slip="the shares were not weighed by the mixture, or a trap above the threshold was overlooked",
             ),
         ],
-        cost=_written_again,
+        cost=lambda choice: 100 * (1 - _share(choice, True)),
         unit="answers in 100 written again",
         within=0.001,
         dearer="Within the budget, but paraphrases are sent away that could have hit.",
