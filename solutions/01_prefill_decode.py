@@ -33,9 +33,9 @@ import subprocess
 import sys
 
 if importlib.util.find_spec("lumen") is None:  # Colab: brings lumen, leaves torch and numpy as they are
-    repository = "lumen-inference @ git+https://github.com/lumen-course/lumen@main"
-    source = os.environ.get("LUMEN_SOURCE", repository)
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", source], check=True)
+    repository = "git+https://github.com/lumen-course/lumen@main"
+    wanted = "lumen-inference @ " + os.environ.get("LUMEN_SOURCE", repository)
+    subprocess.run([sys.executable, "-m", "pip", "install", "-q", wanted], check=True)
     importlib.invalidate_caches()
 
 import lumen
@@ -43,8 +43,6 @@ import lumen
 session = lumen.setup("01_prefill_decode")
 
 # %%
-from dataclasses import replace
-
 import torch
 
 from lumen import cost, grading, hardware
@@ -317,34 +315,35 @@ grader.check("three-faults", mended)
 # `if token and …` skips the test whenever the token is 0, so a model that ends with id 0 never ends.
 
 # %% [markdown]
-# ## 6 · Twice the FLOP/s or twice the bandwidth?
+# ## 6 · Twice the FLOP/s, twice the bandwidth or twice the memory?
 #
 # **Decide** · difficulty 3 of 5 · importance 5 of 5 · 15 minutes · 3 points
 #
-# A chatbot serves Llama-3-8B in bf16: prompts of 500 tokens, answers of 300. You rent a chip like an H100 (989 TFLOP/s,
-# 3.35 TB/s, 80 GB), and for the same price one of its two rates is doubled: `"flops"` or `"bandwidth"`. You also choose
-# how many users share each step, `batch` from 1 to 512. The promise:
+# A chatbot serves a model of 8 billion parameters in 16 bits. A token of context leaves 131,072 bytes of keys and values,
+# which every later step reads again. Prompts have 2,000 tokens, answers 500. You rent a chip like an H100 (989 TFLOP/s,
+# 3.35 TB/s, 80 GB) for 3.00 $ an hour, and for the same price one of its three numbers is doubled: `"flops"`,
+# `"bandwidth"` or `"memory"`. You also choose how many users share each step, `batch` from 1 to 512. The promise:
 #
-# - TPOT of at most 5 ms, at a context of 650 tokens;
-# - TTFT of at most 50 ms, for one prompt at a time;
-# - weights and caches of 800 tokens per user fit into 80 GB.
+# - TPOT of at most 15 ms, when each user has 2,250 tokens: the slower of the chapter's two bounds, with the caches read
+#   beside the weights, and attention's own arithmetic left out;
+# - weights and caches of 2,500 tokens per user fit into the memory, all of it.
 #
-# Return the configuration with the cheapest tokens (within 5 % of the best), `{"twice": ..., "batch": ...}`. The grader
-# uses `lumen.cost.predict_decode` and `predict_prefill`, and so may you.
+# A request keeps the chip busy for its prefill, $2NP$ over the peak, and for its share of 500 steps. Return the
+# configuration with the cheapest tokens of answer (within 5 % of the best), `{"twice": ..., "batch": ...}`.
 #
 # <details><summary>Hint 1: what is asked, in other words</summary>
 #
-# With which of the two chips do more users fit into a step of 5 ms?
+# What stops the batch from growing on each of the three chips? And what does a request cost there, prompt included?
 #
 # </details>
 # <details><summary>Hint 2: numbers to aim at</summary>
 #
-# One user: a step of 4.5 ms on the one chip, 2.25 ms on the other. What is left is for the caches, 85 MB each.
+# A user's cache is 295 MB in the mean and 328 MB at the end. The prefill takes 32 ms, half of it with twice the FLOP/s.
 #
 # </details>
 # <details><summary>Hint 3: the key line in words</summary>
 #
-# Raise the batch until TPOT reaches 5 ms, on either chip, and compare batch over time.
+# For every chip and batch inside the limits: seconds of the prefill, plus 500 times the step over the batch. Take the least.
 #
 # </details>
 
@@ -353,14 +352,17 @@ grader.check("three-faults", mended)
 def chatbot() -> dict:
     """The configuration with the cheapest tokens inside the promise."""
     ### BEGIN SOLUTION
-    llama, chip = lumen.CONFIGS["llama-3-8b"], hardware.CHIPS["H100 SXM"]
-    chips = {
-        "flops": replace(chip, flops={dtype: 2 * rate for dtype, rate in chip.flops.items()}),
-        "bandwidth": replace(chip, bandwidth=2 * chip.bandwidth),
-    }
-    fits = {name: cost.max_batch(llama, one, context=650, tpot=5e-3) for name, one in chips.items()}
-    twice = max(fits, key=fits.get)  # same rent, so most users in 5 ms means the cheapest tokens
-    return {"twice": twice, "batch": fits[twice]}
+    weights, cache, best = 16e9, 131_072, (float("inf"), {})
+    for twice in ("flops", "bandwidth", "memory"):
+        rates = {"flops": 989e12, "bandwidth": 3.35e12, "memory": 80e9}
+        rates[twice] *= 2
+        for batch in range(1, 513):
+            read = weights + batch * 2250 * cache
+            step = max(read / rates["bandwidth"], 2 * 8e9 * batch / rates["flops"])
+            busy = 2 * 8e9 * 2000 / rates["flops"] + 500 * step / batch
+            if step <= 0.015 and weights + batch * 2500 * cache <= rates["memory"]:
+                best = min(best, (busy, {"twice": twice, "batch": batch}), key=lambda one: one[0])
+    return best[1]
     ### END SOLUTION
 
 
@@ -368,17 +370,20 @@ def chatbot() -> dict:
 grader.check("chatbot", chatbot)
 
 # %% tags=["solution-only", "hide-input"]
-llama, h100 = lumen.CONFIGS["llama-3-8b"], hardware.CHIPS["H100 SXM"]
-faster = replace(h100, bandwidth=2 * h100.bandwidth)
-before, after = (cost.max_batch(llama, chip, context=650, tpot=5e-3) for chip in (h100, faster))
-ttft = 1e3 * cost.predict_prefill(llama, h100, 500).seconds
+weights, user, in_time = 16e9, 2250 * 131_072, 0.015 * 3.35e12
+users, full = int((in_time - weights) / user), int((80e9 - weights) / (2500 * 131_072))
+steps = [
+    1e3 * 500 * step / batch for step, batch in ((0.015, users), ((weights + full * user) / 6.7e12, full))
+]
 markdown(
-    f"Twice the FLOP/s leave the read of the weights as slow as it was, and {before} users fit into 5 ms. With twice "
-    f"the bandwidth {after} fit: {after / before:.0f} times as many tokens for the same rent. TTFT was "
-    f"{ttft:.0f} ms before anything was doubled; halving it impresses nobody.\n\n"
-    f"One more thing hides in the numbers. From about {hardware.ridge(faster):.0f} users on the price stops falling: the "
-    "step has reached the ridge of the faster memory, arithmetic takes over, and further users only make each token "
-    "later. And if the traffic were long documents with one word of answer each, the other chip would win."
+    f"With the bandwidth as it was, 15 ms read {in_time / 1e9:.0f} GB: the weights and {users} "
+    f"caches, however many FLOP/s or GB there are. Twice the bandwidth would carry "
+    f"{(2 * in_time - weights) / user:.0f} users in that time, and the memory ends before, at {full}. "
+    "Each limit stops a chip of its own.\n\n"
+    f"Then the bill. A prompt takes {1e3 * 2 * 8e9 * 2000 / 989e12:.0f} ms of arithmetic, and a request's share of its 500 "
+    f"steps is {steps[0]:.0f} ms. Twice the FLOP/s halve the first; twice the bandwidth brings the second down to "
+    f"{steps[1]:.0f} ms, since more users share each step. For long documents with one word of answer, the other chip "
+    "would win."
 )
 
 # %% [markdown]

@@ -12,10 +12,12 @@
 
     from lumen.grading import Case, Cases, ExerciseSet, Number, Slip
 
-    exercises = ExerciseSet("04", "The KV cache", then="chapter 05, the paged cache")
+    exercises = ExerciseSet("04", "The KV cache", then="chapter 05, the paged cache", headers='''
+    | id | title | kind | difficulty | importance | minutes | points |
+    | kv-bytes | The price of one token | predict | 1 | 5 | 4 | 1 |
+    ''')
     exercises.add(
         "kv-bytes",
-        title="The price of one token", kind="predict", difficulty=1, importance=5, minutes=4, points=1,
         shows="One token of context costs the same bytes, whatever the batch.",
         check=Number(46080, unit="bytes", slips=[Slip(23040, "Keys and values: a factor 2 is missing.")]),
     )
@@ -46,7 +48,7 @@ from .compare import BF16, EXACT, FP32, FP32_DEEP, FP64, difference
 from .counters import CountedAllocator, CountedCache, CountedCalls, CountedModel
 from .exercise import Exercise, ExerciseSet, UnknownExercise
 from .grader import Grader
-from .kinds import Case, Cases, Constraint, Decision, Number, Numbers, Slip, Statements
+from .kinds import Case, Cases, Constraint, Decision, Number, Numbers, Plan, Slip, Statements
 from .probe import Probe
 from .run import LimitReached
 from .sets import chapters, load
@@ -77,6 +79,7 @@ __all__ = [
     "NotStarted",
     "Number",
     "Numbers",
+    "Plan",
     "Probe",
     "Scoreboard",
     "Slip",

@@ -200,7 +200,7 @@ def _recorder(seen: list[Call]) -> Behaviour:
 
 def adversaries(exercise: Exercise, answer: Any, seen: list[Call]) -> Iterator[Adversary]:
     """Every adversary that applies to an answer that was seen in these calls."""
-    function = callable(answer) and exercise.kind in ("build", "debug")
+    function = callable(answer) and (exercise.kind in ("build", "debug") or any(call.args for call in seen))
     if function:
         yield from _against_code(answer, seen)
     else:
@@ -252,7 +252,7 @@ def _against_code(answer: Any, seen: list[Call]) -> Iterator[Adversary]:
         if padded and (method or any(_left_padded(one) for one in arguments)):
             meets = _wrong_when(lambda call: any(map(_left_padded, call.all)), method, not results)
             yield against("left padding", meets, only=())
-        if any(_several_stops(one) for one in arguments):
+        if any(_stop_ids(one) for one in arguments):
             yield against("first stop", _first_stop)
     if seen:
         yield Adversary("seeds", WRONG, _seeds, tuple(dict.fromkeys(call.method for call in seen)))
@@ -374,7 +374,7 @@ def _wrong_when(meets: Callable[[Call], bool], method: str, void: bool) -> Behav
 
 
 def _first_stop(call: Call) -> Any:
-    args = [{min(one)} if _several_stops(one) else one for one in call.args]
+    args = [{min(one)} if _stop_ids(one) else one for one in call.args]
     return call.proceed(*args)
 
 
@@ -554,7 +554,5 @@ def _left_padded(value: Any) -> bool:
     )
 
 
-def _several_stops(value: Any) -> bool:
-    return (
-        isinstance(value, (set, frozenset)) and len(value) > 1 and all(isinstance(one, int) for one in value)
-    )
+def _stop_ids(value: Any) -> bool:
+    return isinstance(value, (set, frozenset)) and bool(value) and all(isinstance(one, int) for one in value)

@@ -147,15 +147,20 @@ class Exercise:
 class ExerciseSet:
     """The exercises of one chapter, in the order in which they are read.
 
-    `then` says where to go after the last one.
+    `then` says where to go after the last one. `headers` is a Markdown table of what a reader sees above each:
+
+        | id | title | kind | difficulty | importance | minutes | points |
+        | loop | The loop, with an end | build | 3 | 5 | 20 | 4 |
     """
 
-    def __init__(self, chapter: str, title: str, then: str):
+    def __init__(self, chapter: str, title: str, then: str, headers: str = ""):
         self.chapter, self.title, self.then = chapter, title, then
         self.exercises: dict[str, Exercise] = {}
+        self.headers = _rows(headers)
 
     def add(self, id: str, *, check: Check, **header: Any) -> Exercise:
-        """Register an exercise; `header` holds the other fields of `Exercise`."""
+        """Register an exercise; `header` holds the other fields of `Exercise`, if they do not stand in the table."""
+        header = {**self.headers.get(id, {}), **header}
         if id in self.exercises:
             raise ValueError(f"Chapter {self.chapter} has two exercises named {id!r}.")
         self.exercises[id] = Exercise(id=id, chapter=self.chapter, check=check, **header)
@@ -192,3 +197,19 @@ class ExerciseSet:
         ]
         head = "| exercise | kind | difficulty | importance | minutes |\n| --- | --- | --- | --- | --- |"
         return "\n".join([head, *rows])
+
+
+def _rows(headers: str) -> dict[str, dict[str, Any]]:
+    """The rows of a Markdown table by the first column; whole numbers become numbers."""
+    table = [
+        [cell.strip() for cell in line.strip().strip("|").split("|")]
+        for line in headers.splitlines()
+        if line.strip()
+    ]
+    names, *rows = table or [[]]
+    return {
+        row[0]: {
+            name: int(cell) if cell.isdigit() else cell for name, cell in zip(names[1:], row[1:], strict=True)
+        }
+        for row in rows
+    }

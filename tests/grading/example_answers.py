@@ -163,9 +163,9 @@ ANSWERS = {
     "batch-size": Answers(
         right=[{"batch": 256, "cache": "fp8"}, lambda: {"cache": "fp8", "batch": 250}],
         wrong=[
-            ({"batch": 256, "cache": "bf16"}, "memory FAILS: 144, at most 80 GB"),
+            ({"batch": 256, "cache": "bf16"}, "memory FAILS: 144, at most 82 GB"),
             ({"batch": 64, "cache": "bf16"}, "half of the memory is idle"),
-            ({"batch": 300, "cache": "fp8"}, "one of 1 to 256"),
+            ({"batch": 300, "cache": "fp8"}, "one of 1 to 260"),
             ({"batch": 64, "cache": "int4"}, "one of 'bf16', 'fp8'"),
             ({"batch": 64}, "the fields batch\n"),
             ([256, "fp8"], "a dict with the fields"),

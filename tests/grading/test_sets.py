@@ -10,8 +10,9 @@ from lumen import grading
 from lumen.grading import adversaries
 from lumen.grading.adversaries import attack
 from lumen.grading.proof import Notebook, Score, mismatched, notebook_answers, prove
+from lumen.hardware import CHIPS
 from tests.grading import example_answers, example_set
-from tests.grading.not_yet import NOT_YET, SLIPS
+from tests.grading.not_yet import IDLE, NOT_YET, PRICES, SLIPS
 
 SOLUTIONS = Path(__file__).parents[2] / "solutions"
 SETS = {"example": example_set.exercises, **{f"ch{n}": grading.load(n) for n in grading.chapters()}}
@@ -74,6 +75,25 @@ def test_a_number_that_must_be_exact_is_asked_for_exactly(name, id):
         assert "exact" in text_of(name, exercise.title), (
             f"{id}: the text does not say that a number must be exact"
         )
+
+
+DECISIONS = [(name, id) for name, id in EXERCISES if hasattr(SETS[name][id].check, "binding")]
+
+
+@pytest.mark.parametrize(("name", "id"), DECISIONS)
+def test_every_constraint_of_a_decision_binds(name, id):
+    """It rules out some configuration all by itself; one that never does is decoration."""
+    check = SETS[name][id].check
+    never = {limit.name for limit in check.constraints} - check.binding()
+    assert never == set(IDLE.get((name, id), ()))
+
+
+@pytest.mark.parametrize(("name", "id"), [one for one in DECISIONS if one[0] != "example"])
+def test_the_prices_of_a_decision_stand_in_its_text(name, id):
+    check, text = SETS[name][id].check, text_of(name, SETS[name][id].title)
+    chips = [chip for chip in getattr(check, "choices", {}).get("chip", ()) if "$" in check.unit]
+    missing = {chip for chip in chips if f"{CHIPS[chip].price_per_hour:.2f}" not in text}
+    assert missing == set(PRICES.get((name, id), ()))
 
 
 def test_opt_outs_name_an_adversary_and_a_reason():

@@ -1,17 +1,17 @@
-"""decide: a configuration under constraints, graded by what it costs against the best one there is."""
+"""decide: a configuration under constraints, or a function of the load that returns one, graded by what it costs."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from .. import compare, run
 from ..compare import number
 from ..probe import Probe
-from ..verdict import Wrong
+from ..verdict import NotStarted, Wrong
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,10 @@ class Decision:
     dearer: str = ""
 
     def __call__(self, answer: Any, probe: Probe) -> str | None:
-        config = run.value_of(answer, probe.steps)
+        return self.judge(run.value_of(answer, probe.steps))
+
+    def judge(self, config: Any) -> str | None:
+        """`Wrong`, or the line that ends the RIGHT verdict."""
         self._known(config)
         case = ", ".join(f"{name}={config[name]!r}" for name in self.choices)
         lines = "; ".join(one.line(config) for one in self.constraints)
@@ -87,12 +90,61 @@ class Decision:
                 )
                 raise Wrong("the configuration", f"{name}={config[name]!r}", f"one of {some}")
 
+    def configs(self) -> Iterator[dict[str, Any]]:
+        for values in itertools.product(*self.choices.values()):
+            yield dict(zip(self.choices, values, strict=True))
+
     def _best(self, cost: Callable[[dict[str, Any]], float]) -> float:
-        configs = (
-            dict(zip(self.choices, values, strict=True))
-            for values in itertools.product(*self.choices.values())
-        )
-        costs = [cost(config) for config in configs if all(one.holds(config) for one in self.constraints)]
+        costs = [cost(one) for one in self.configs() if all(limit.holds(one) for limit in self.constraints)]
         if not costs:
             raise ValueError("No configuration meets the constraints: the exercise has no answer.")
         return min(costs)
+
+    def binding(self) -> set[str]:
+        """The constraints that rule out some configuration all by themselves; the others are decoration."""
+        found = set()
+        for config in self.configs():
+            broken = [limit.name for limit in self.constraints if not limit.holds(config)]
+            found |= set(broken) if len(broken) == 1 else set()
+        return found
+
+
+@dataclass(frozen=True)
+class Plan:
+    """decide: a function of the load that returns a configuration, tried on several loads.
+
+    `decide(*load)` makes the `Decision` for one load; `loads` are tuples in the order of `names`.
+    """
+
+    decide: Callable[..., Decision]
+    names: Sequence[str]
+    loads: Sequence[tuple[Any, ...]]
+
+    def __call__(self, answer: Any, probe: Probe) -> str | None:
+        if not callable(answer):
+            given = f"a function of {' and '.join(self.names)}"
+            raise Wrong(
+                "the answer", compare.describe(answer), given, "The load changes; the answer follows it."
+            )
+        note = None
+        for load in self.loads:
+            told = ", ".join(
+                f"{name} {compare.number(value)}" for name, value in zip(self.names, load, strict=True)
+            )
+            with probe.case(told):
+                config = probe.call(answer, *load)
+                if run.is_placeholder(config):
+                    raise NotStarted("The answer still holds a placeholder.")
+                try:
+                    note = self.decide(*load).judge(config)
+                except Wrong as wrong:
+                    wrong.case = f"{told}: {wrong.case}"
+                    raise
+        return note
+
+    def binding(self) -> set[str]:
+        return set().union(*(self.decide(*load).binding() for load in self.loads))
+
+    @property
+    def constraints(self) -> Sequence[Constraint]:
+        return self.decide(*self.loads[0]).constraints

@@ -29,4 +29,6 @@ def load(chapter: str | int) -> ExerciseSet:
     exercises = importlib.import_module(f"{__name__}.ch{number}").exercises
     if exercises.chapter != number:
         raise ValueError(f"sets/ch{number}.py holds the exercises of chapter {exercises.chapter!r}.")
+    if missing := set(exercises.headers) - set(exercises.exercises):
+        raise ValueError(f"sets/ch{number}.py has a header and no check for {', '.join(sorted(missing))}.")
     return exercises
