@@ -135,14 +135,15 @@ def queue_cases() -> list[dict[str, Any]]:
 
 
 def knee_cases() -> list[dict[str, Any]]:
-    by_hand = [[0.0, 0.1, 0.02, 5], [0.5, 0.3, 0.05, 9], [0.9, 2.0, None, 1]]
-    one = {"samples": by_hand, "duration": 4.0, "failed": 1}
-    played = [
-        {"rate": rate, **knee.play_queue([i / rate for i in range(8)], lambda new, old: 0.05 + 0.1 * new, answer=4)}
-        for rate in (0.5, 2.0, 4.0, 8.0, 16.0)
-    ]  # fmt: skip
+    first = {"samples": [[0.1, 0.02], [0.3, 0.05]], "seconds": 3.0, "finished": 2, "tokens": 14, "failed": 1}
+    second = {"samples": [[2.0, None]], "seconds": 1.0, "finished": 1, "tokens": 1, "failed": 0}
+    one = {"rounds": [first, second]}
+    played = knee.predicted_runs(
+        lambda new, old: 0.05 + 0.1 * new, (0.5, 2.0, 4.0, 8.0, 16.0), answer=4, count=16, rounds=2
+    )
     asked = [(one, 0.3, 0.05), (one, 0.2, 1.0), (one, 20.0, 0.01), *((run, 0.3, 0.1) for run in played)]
-    asked.append(({"samples": [], "duration": 1.0, "failed": 2}, 1.0, 1.0))
+    nothing = {"samples": [], "seconds": 1.0, "finished": 0, "tokens": 0, "failed": 2}
+    asked.append(({"rounds": [nothing]}, 1.0, 1.0))
     cases = [{"run": r, "ttft": t, "tpot": p, "expected": knee.judge(r, t, p)} for r, t, p in asked]
     for ttft, tpot in ((0.2, 0.1), (0.5, 0.3), (20.0, 1.0), (0.05, 0.01)):
         found = knee.carried(played, ttft, tpot)
