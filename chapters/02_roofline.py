@@ -140,7 +140,7 @@ markdown(ch02.third_clock(config, chip, dtype))
 # %% [markdown]
 # ## One picture
 #
-# Divide the first two clocks by the work, and the inequality becomes a drawing. A pass of intensity $I$ runs at
+# Divide the work by the longer of the two clocks, and the inequality becomes a drawing. A pass of intensity $I$ runs at
 # $\min(\text{peak}, I \times \text{bandwidth})$ at best: a slope, then a ceiling. That is the
 # [roofline](../book/glossary.md#term-roofline). The third clock is the dashed line below it: decode steps of more and more
 # users, if bytes, FLOPs and starts were all that takes time.
@@ -445,7 +445,7 @@ markdown(ch02.control_text(rates))
 # | --- | --- | --- |
 # | the benchmark's array fits in a cache | bandwidth above the data sheet, MBU of every model too low | [the control above](#a-negative-control); `hardware.measure()` reads more than the last cache holds |
 # | multiply-adds counted once, or a peak with 2:4 sparsity | MFU half, or half again, of what it is | [torch counts with us](#build-it); dense peaks only |
-# | MFU taken for the goal | reading everything again scores best | tokens per second stand beside every percentage, as below |
+# | work that is done twice is counted | reading everything again scores best | only FLOPs that the model needs count; tokens per second stand beside every percentage, as below |
 #
 # </div>
 #

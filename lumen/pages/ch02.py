@@ -119,8 +119,8 @@ def opening(decode: Pass, prefill: Pass, chip: Chip, dtype: object) -> str:
         )
     ]
     return (
-        f"A large matrix product on this machine does **{chip.peak(dtype) / 1e9:,.0f} GFLOP/s**, a GFLOP being $10^9$ "
-        f"additions and multiplications. {words[0]} {words[1]} A step for one token takes "
+        f"A large matrix product on this machine does **{chip.peak(dtype) / 1e9:,.0f} GFLOP/s**, a GFLOP being "
+        f"$10^9$ additions and multiplications. {words[0]} {words[1]} A step for one token takes "
         f"{milliseconds(decode.measured.value)}."
     )
 
@@ -141,16 +141,16 @@ def two_ratios(decode: Pass, chip: Chip, dtype: object) -> str:
     value = cost.bytes_per_value(dtype)
     return (
         f"The decode step moves {decode.moved / 1e6:.0f} MB for {decode.flops / 1e9:.2f} GFLOP: "
-        f"**{decode.intensity:.2f} FLOP per byte**. Each weight of {value:g} bytes is fetched for one multiply and one "
-        "add. The prefill fetches it once for all its tokens.\n\n"
-        "FLOPs per byte are the arithmetic intensity $I$, a property of the *work*. The machine has such a ratio, too, "
-        f"peak over bandwidth: {chip.peak(dtype) / 1e9:,.0f} GFLOP/s over {chip.bandwidth / 1e9:.1f} GB/s is "
-        f"**{ridge:.1f} FLOP per byte**, its ridge point. Work of a lower intensity waits for memory, work of a higher "
-        f"one for arithmetic. So at batch 1 a decode step here leaves at least {1 - decode.intensity / ridge:.0%} "
-        f"of the "
-        "arithmetic unused, however well the program is written. A data-centre GPU is more lopsided: in 16 bits the "
-        f"intensity of decode is about 1, the ridge of an {a100.name} is at {hardware.ridge(a100):.0f}, and one user's "
-        f"answer can use {cost.roofline(1.0, a100) / a100.peak():.2%} of it."
+        f"**{decode.intensity:.2f} FLOP per byte**. Each weight of {value:g} bytes is fetched for one multiply "
+        "and one add. The prefill fetches it once for all its tokens.\n\n"
+        "FLOPs per byte are the arithmetic intensity $I$, a property of the *work*. The machine has such a "
+        f"ratio, too, peak over bandwidth: {chip.peak(dtype) / 1e9:,.0f} GFLOP/s over "
+        f"{chip.bandwidth / 1e9:.1f} GB/s is **{ridge:.1f} FLOP per byte**, its ridge point. Work of a lower "
+        "intensity waits for memory, work of a higher one for arithmetic. So at batch 1 a decode step here "
+        f"leaves at least {1 - decode.intensity / ridge:.0%} of the arithmetic unused, however well the "
+        "program is written. A data-centre GPU is more lopsided: in 16 bits the intensity of decode is about "
+        f"1, the ridge of an {a100.name} is at {hardware.ridge(a100):.0f}, and one user's answer can use "
+        f"{cost.roofline(1.0, a100) / a100.peak():.2%} of it."
     )
 
 
@@ -158,9 +158,9 @@ def third_clock(config: ModelConfig, chip: Chip, dtype: object) -> str:
     count, seconds = starts(config, chip, dtype)
     each = seconds / count if count else 0.0
     return (
-        f"Measured with operators that do next to nothing, a start takes {1e6 * each:.0f} µs here. SmolLM2 pays "
-        f"{count} of them in every pass, beside those inside its matrix products: **{milliseconds(seconds)}**, "
-        "for one token as for a whole prompt."
+        f"Measured with operators that do next to nothing, a start takes {1e6 * each:.0f} µs here. SmolLM2 "
+        f"pays {count} of them in every pass, beside those inside its matrix products: "
+        f"**{milliseconds(seconds)}**, for one token as for a whole prompt."
     )
 
 
@@ -250,9 +250,8 @@ def unexplained(config: ModelConfig, decode: Pass, prefill: Pass, chip: Chip, dt
         left = dict(time_of(config, one, chip, dtype)).get("residual", 0.0)
         forecast = one.measured.value - left
         why = (
-            "The forecast adds up operators that were timed one by one; the rest is in the bar *residual*, for "
-            "which this "
-            "page has no experiment."
+            "The forecast adds up operators that were timed one by one; the rest is in the bar *residual*, "
+            "for which this page has no experiment."
         )
         lines.append(
             f"{name}: {miss(forecast, one.measured, why)} Residual "
@@ -270,9 +269,8 @@ def _signed(seconds: float) -> str:
 def sharing(est: Estimate, users: int, flops: float, moved: float) -> str:
     """What a step for `users` costs against one for a single user, with the growth of its FLOPs and bytes."""
     head = (
-        f"{users} users need {flops:.0f} times the FLOPs and **{moved:.2f} times the bytes**: the weights are read "
-        f"once, "
-        "whoever needs them. "
+        f"{users} users need {flops:.0f} times the FLOPs and **{moved:.2f} times the bytes**: the weights are "
+        "read once, whoever needs them. "
     )
     return head + says(
         est,
@@ -295,12 +293,12 @@ def users_text(config: ModelConfig, sweep: Mapping[int, Pass], taken: Mapping[in
     matrices = {n: sum(said[n].parts[p] for p in ("projections", "mlp", "head")) for n in said}
     why = "What it leaves out is the residual of the two steps."
     return (
-        f"{text}\n\nThe clocks alone would allow {_floor(many, chip, dtype) / _floor(one, chip, dtype):.2f} times. The "
-        f"forecast from operators timed alone: {miss(said[users].seconds / said[1].seconds, ratio, why)} In it the "
-        f"matrix products grow from {milliseconds(matrices[1])} to {milliseconds(matrices[users])}, attention from "
-        f"{milliseconds(said[1].parts['attention'])} to {milliseconds(said[users].parts['attention'])}, and the "
-        f"operator "
-        "starts not at all."
+        f"{text}\n\n"
+        f"The clocks alone would allow {_floor(many, chip, dtype) / _floor(one, chip, dtype):.2f} times. The "
+        f"forecast from operators timed alone: {miss(said[users].seconds / said[1].seconds, ratio, why)} In it "
+        f"the matrix products grow from {milliseconds(matrices[1])} to {milliseconds(matrices[users])}, "
+        f"attention from {milliseconds(said[1].parts['attention'])} to "
+        f"{milliseconds(said[users].parts['attention'])}, and the operator starts not at all."
     )
 
 
@@ -322,7 +320,8 @@ def users_table(sweep: Mapping[int, Pass], chip: Chip, dtype: object) -> Table:
 def users_figure(sweep: Mapping[int, Pass], chip: Chip, dtype: object) -> go.Figure:
     peak, last = chip.peak(dtype), max(sweep)
     fig = roof(
-        f"One user: {percent(sweep[1].rate / peak)} of the peak. {last} users: {percent(sweep[last].rate / peak)}",
+        f"One user: {percent(sweep[1].rate / peak)} of the peak. {last} users: "
+        f"{percent(sweep[last].rate / peak)}",
         chip,
         dtype,
     )
@@ -342,11 +341,10 @@ def low_mfu(one: Pass, chip: Chip, dtype: object) -> str:
     ridge = hardware.ridge(chip, dtype)
     users = ridge * cost.bytes_per_value(dtype) / 2
     return (
-        f"**Takeaway.** A low MFU in decode is no fault of the program. One user reached "
-        f"{percent(one.rate / chip.peak(dtype))}; {percent(one.intensity / ridge)} is the roof. Judge decode by "
-        f"MBU at few "
-        f"users and by MFU at many. The two are equal where intensity equals the ridge, on this machine at about "
-        f"{users:.0f} users of short contexts."
+        "**Takeaway.** A low MFU in decode is no fault of the program. One user reached "
+        f"{percent(one.rate / chip.peak(dtype))}; {percent(one.intensity / ridge)} is the roof. Judge decode "
+        "by MBU at few users and by MFU at many. The two are equal where intensity equals the ridge, on this "
+        f"machine at about {users:.0f} users of short contexts."
     )
 
 
@@ -393,15 +391,12 @@ def batching_text() -> str:
         CONFIGS["llama-3-8b"].num_heads / CONFIGS["llama-3-8b"].num_kv_heads
     )  # 4 L d_q FLOPs, 4 L d_kv bytes
     return (
-        f"At the crosses the 80 GB are full, a tenth of them kept free for the program: {short[0]:,} users of 512 "
-        f"tokens, "
-        f"{middle[0]:,} of 2,048, {long[0]:,} of 8,192. With 8,192 tokens each, the step never does more than "
-        f"{long[1]:.0f} "
-        f"FLOP per byte, and the ridge is at {ridge:.0f}. Users add intensity to the *weights*. A cache is read "
-        f"for one user "
-        f"alone: its share of the step stays at {limit:.0f} FLOP per byte, the query heads that share a KV head, "
-        f"however "
-        "many users there are. Most of this course is about that sentence."
+        f"At the crosses the 80 GB are full, a tenth of them kept free for the program: {short[0]:,} users of "
+        f"512 tokens, {middle[0]:,} of 2,048, {long[0]:,} of 8,192. With 8,192 tokens each, the step never "
+        f"does more than {long[1]:.0f} FLOP per byte, and the ridge is at {ridge:.0f}. Users add intensity to "
+        f"the *weights*. A cache is read for one user alone. In this model {limit:.0f} query heads share the "
+        f"keys and values of one KV head, so the cache's part of a step stays at {limit:.0f} FLOP per byte, "
+        "however many users there are. Most of this course is about that sentence."
     )
 
 
@@ -427,14 +422,14 @@ def flops_text() -> str:
     share = {n: f.attention / f.linear for n in (2048, 32768) for f in [cost.prefill_flops(seven, n)]}
     head = cost.flops_per_token(smol, FLOPS_AT)
     return (
-        f"SmolLM2 is narrow, so attention overtakes its matrices early. Its output matrix takes "
-        f"{head.head / head.total:.0%} "
-        f"of a token's FLOPs at this context: a small model pays for a large vocabulary.\n\n"
-        "In a causal prefill a token sees half of the prompt on average, so the balance tips at twice the crossover. "
+        "SmolLM2 is narrow, so attention overtakes its matrices early. Its output matrix takes "
+        f"{head.head / head.total:.0%} of a token's FLOPs at this context: a small model pays for a large "
+        "vocabulary.\n\n"
+        "In a causal prefill a token sees half of the prompt on average, so the balance tips at twice the "
+        "crossover. "
         '"Prefill is linear in the prompt" and "prefill grows with the square" are both said, and both are right '
         f"somewhere: in Llama-2-7B attention adds {share[2048]:.1%} to the matrices at 2,048 tokens and "
-        f"{share[32768]:.0%} "
-        "at 32,768."
+        f"{share[32768]:.0%} at 32,768."
     )
 
 
@@ -476,11 +471,13 @@ def forecast_text() -> str:
         samples = sorted({len(c["measured"]["samples"]) for c in cells if c["phase"] == phase})
         each = f"{samples[0]} to {samples[-1]}" if len(samples) > 1 else f"{samples[0]}"  # not measured
         words.append(
-            f"{phase}: median {statistics.median(found):+.0%}, from {min(found):+.0%} to {max(found):+.0%}, {low} of "
+            f"{phase}: median {statistics.median(found):+.0%}, from {min(found):+.0%} to {max(found):+.0%}, "
+            f"{low} of "
             f"{len(found)} too low (n = {each} a cell)".replace("-", "−")
         )
     return (
-        f"{table}\n\nPredicted against measured, signed: minus is too fast. {'; '.join(words)}. {record['cpu']}, "
+        f"{table}\n\n"
+        f"Predicted against measured, signed: minus is too fast. {'; '.join(words)}. {record['cpu']}, "
         f"{record['threads']} threads, {record['date']}."
     )
 
@@ -516,15 +513,14 @@ def published_text() -> str:
     dates = sorted(row.measurement.source.date for row in rows)
     reasons = "\n".join(f"- {reason} ({n} of {len(far)})" for reason, n in left_out(rows) if n > 3)
     return (
-        f"{len(rows)} measurements from {sources} sources, published {dates[0][:4]} to {dates[-1][:4]}. One of them: "
-        f"[{near.measurement.source.title}]({near.measurement.source.url}), {near}. On a chip that was not "
-        f"measured there "
-        "are no rates of single operators, so the prediction is the two clocks from the datasheet, a **bound**: "
-        "too short for "
-        f"{sum(r.ratio > 1 for r in rows)} of {len(rows)}, by "
-        f"{100 * (1 - statistics.median(1 / r.ratio for r in rows)):.0f} % in the median, and "
-        f"for {len(far)} by more than a third. What it has no line for there, most frequent first (after the "
-        f"published set-ups; which of them took the time, no experiment here can tell):\n\n{reasons}"
+        f"{len(rows)} measurements from {sources} sources, published {dates[0][:4]} to {dates[-1][:4]}. One of "
+        f"them: [{near.measurement.source.title}]({near.measurement.source.url}), {near}. On a chip that was "
+        "not measured there are no rates of single operators, so the prediction is the two clocks from the "
+        f"datasheet, a **bound**: too short for {sum(r.ratio > 1 for r in rows)} of {len(rows)}, by "
+        f"{100 * (1 - statistics.median(1 / r.ratio for r in rows)):.0f} % in the median, and for {len(far)} "
+        "by more than a third. What it has no line for there, most frequent first (after the published "
+        "set-ups; which of them took the time, no experiment here can tell):\n\n"
+        f"{reasons}"
     )
 
 
@@ -617,22 +613,18 @@ def moves_text() -> str:
         for more in ({}, {"rows": 5, "tokens": cost.expected_tokens(0.8, 4), "extra": 4 * DRAFT_COST})
     ]
     return (
-        "Bold are tokens per second, after over before. Three readings:\n\n"
-        f"- **Right is not the goal.** Without a KV cache the step sits at {none[0][0]:,.0f} FLOP per byte, far "
-        f"beyond the "
-        "ridge, with a splendid MFU. It computes the same rows again and again. The cache moves the point *left* "
-        "and gives "
-        f"× {gain(none):.0f}.\n"
+        "Bold are tokens per second, after over before; numbers in brackets are chapters, some still planned. "
+        "Three readings:\n\n"
+        f"- **Right is not the goal.** Without a KV cache the step sits at {none[0][0]:,.0f} FLOP per byte, "
+        "far beyond the ridge, with a splendid MFU. It computes the same rows again and again. The cache "
+        f"moves the point *left* and gives × {gain(none):.0f}.\n"
         "- **Bits and heads save bytes**, so their gain depends on which bytes there are. "
-        f"{step.cache_read / step.total:.0%} of this step is cache: 4.5-bit weights alone give "
-        f"× {gain(found['weights in 4.5 bits (ch. 17)']):.1f}, not {16 / 4.5:.1f}.\n"
+        f"{step.cache_read / step.total:.0%} of this step is cache: 4.5-bit weights alone give × "
+        f"{gain(found['weights in 4.5 bits (ch. 17)']):.1f}, not {16 / 4.5:.1f}.\n"
         "- **Speculation** fills idle arithmetic: a cheap drafter proposes four tokens, one pass of the model "
-        "checks them. "
-        f"Each draft is reckoned at {DRAFT_COST:.0%} of a step, {4 * DRAFT_COST:.0%} in all; without that × "
-        f"{spec:.1f} would "
-        f"be × {spec * (1 + 4 * DRAFT_COST):.1f}. Beyond the ridge it costs: with 1,024 users of 64 tokens the "
-        f"same drafts "
-        f"give × {crowd[1][1] / crowd[0][1]:.2f}.\n\n"
+        f"checks them. Each draft is reckoned at {DRAFT_COST:.0%} of a step, {4 * DRAFT_COST:.0%} in all; "
+        f"without that × {spec:.1f} would be × {spec * (1 + 4 * DRAFT_COST):.1f}. Beyond the ridge it costs: "
+        f"with 1,024 users of 64 tokens the same drafts give × {crowd[1][1] / crowd[0][1]:.2f}.\n\n"
         "Compiled graphs (chapter 21) move nothing on this picture: it has no operator starts."
     )
 
@@ -646,9 +638,8 @@ def toy_floor(config: ModelConfig, context: int, chip: Chip, dtype: object) -> f
 def toy_text(config: ModelConfig, context: int, chip: Chip, dtype: object) -> str:
     return (
         f"The toy has {config.num_layers} layers of width {config.hidden_size}: "
-        f"{cost.weight_bytes(config, dtype) / 1e6:.1f} MB of weights. By the longer of FLOPs / peak and bytes / "
-        f"bandwidth "
-        f"a decode step could take {1e6 * toy_floor(config, context, chip, dtype):.0f} µs."
+        f"{cost.weight_bytes(config, dtype) / 1e6:.1f} MB of weights. By the longer of FLOPs / peak and bytes "
+        f"/ bandwidth a decode step could take {1e6 * toy_floor(config, context, chip, dtype):.0f} µs."
     )
 
 
@@ -670,9 +661,8 @@ def losers(found: Sequence[tuple[ModelConfig, Measured | None, int]], chip: Chip
 def toy_over(est: Estimate, floor: float, toll: float) -> str:
     """The toy's step as a multiple of its two clocks."""
     tail = (
-        f" Its operators, each at the start's time that `hardware.measure()` found with operators that do next to "
-        f"nothing, "
-        f"would take {milliseconds(toll)}."
+        " Its operators, each at the start's time that `hardware.measure()` found with operators that do next "
+        f"to nothing, would take {milliseconds(toll)}."
     )
     return (
         says(
@@ -695,7 +685,8 @@ def toy_answer(config: ModelConfig, taken: Measured, chip: Chip, dtype: object) 
     return (
         f"{toy_over(taken.estimate.scaled(1 / floor, '×'), floor, toll)} The whole forecast: "
         f"{miss(forecast, taken.estimate, reason)}\n\n"
-        "The control is the size. The same program with larger matrices pays about the same starts, and they fade:"
+        "The control is the size. The same program with larger matrices pays about the same starts, and they "
+        "fade:"
     )
 
 
@@ -705,18 +696,14 @@ def control(est: Estimate, small: float, large: float) -> str:
     return says(
         est,
         more=f"An array of {small:g} MiB is read **{{x}} times** ({{low}} to {{high}}, n = {{n}}) as fast as one "
-        f"of {large:g} "
-        "MiB. The control fails as it should: after the first round the small one no longer came from memory. So "
-        "the roof is "
-        "a statement about memory, and what stays in the last cache does not live under it.",
+        f"of {large:g} MiB. The control fails as it should: after the first round the small one no longer came "
+        "from memory. So the roof is a statement about memory, and what stays in the last cache does not live "
+        "under it.",
         same=f"An array of {small:g} MiB is read {{x}} times ({{low}} to {{high}}, n = {{n}}) as fast as one of "
-        f"{large:g} MiB: "
-        "on this machine, in this run, the control did not break the roof, so it shows nothing. Another process "
-        "may have "
-        "used the caches.",
+        f"{large:g} MiB: on this machine, in this run, the control did not break the roof, so it shows "
+        "nothing. Another process may have used the caches.",
         less=f"An array of {small:g} MiB is read {{x}} times ({{low}} to {{high}}, n = {{n}}) as fast as one of "
-        f"{large:g} MiB: "
-        "the start of an operator weighs more here than what the caches save.",
+        f"{large:g} MiB: the start of an operator weighs more here than what the caches save.",
     )
 
 
@@ -786,19 +773,17 @@ def recap(config: ModelConfig, sweep: Mapping[int, Pass], prefill: Pass, chip: C
     users, level = full(2048)
     why = "No experiment here says why."
     return (
-        f"- **Which resource binds?** Compare FLOP per byte with peak over bandwidth. Here decode stands at "
+        "- **Which resource binds?** Compare FLOP per byte with peak over bandwidth. Here decode stands at "
         f"{one.intensity:.2f}, the ridge at {ridge:.1f}, the prefill of {prefill.context} tokens at "
         f"{prefill.intensity:.0f}.\n"
-        f"- **Predict a step:** the longer of FLOPs / peak and bytes / bandwidth is "
-        f"{milliseconds(_floor(one, chip, dtype))} "
-        f"for one user. With the rates of single operators and their starts: "
-        f"{miss(one.measured.value - left, one.measured, why)}\n"
+        "- **Predict a step:** the longer of FLOPs / peak and bytes / bandwidth is "
+        f"{milliseconds(_floor(one, chip, dtype))} for one user. With the rates of single operators and their "
+        f"starts: {miss(one.measured.value - left, one.measured, why)}\n"
         f"- **MFU and MBU:** {shares[one][0]} and {shares[one][1]} for one user, {shares[many][0]} and "
-        f"{shares[many][1]} for "
-        f"{last}.\n"
-        f"- **Where batching ends:** an H100 holds {users:,} users of Llama-3-8B with 2,048 tokens each, and their "
-        f"step does "
-        f"{level:.0f} FLOP per byte; the ridge is at {hardware.ridge(hardware.CHIPS['H100 SXM']):.0f}."
+        f"{shares[many][1]} for {last}.\n"
+        f"- **Where batching ends:** an H100 holds {users:,} users of Llama-3-8B with 2,048 tokens each, and "
+        f"their step does {level:.0f} FLOP per byte; the ridge is at "
+        f"{hardware.ridge(hardware.CHIPS['H100 SXM']):.0f}."
     )
 
 

@@ -78,24 +78,23 @@ def reading() -> str:
     first, second = sorted((s for s in found.values() if s["price"]), key=lambda s: s["price"])[:2]
     turn = second["price"] / first["price"] * first["chip"].price_per_hour
     return (
-        f"All of it is predicted for Llama-3-8B in 16 bits with {CONTEXT:,} tokens per user, by the two clocks of "
-        "[chapter 2](02_roofline.ipynb): bounds, no promises. A tenth of the memory is kept free. A dash: the "
-        "weights do not "
-        "fit, or no batch keeps 50 ms. Four questions to ask it:\n\n"
-        "- **Does it fit?** Weights and caches first: capacity decides what can run at all, and how many users "
-        "share a step.\n"
-        f"- **How fast for one user?** By bandwidth. The FLOP/s do not appear in that column; {fastest} leads it with "
-        f"{found[fastest]['chip'].bandwidth / 1e12:.1f} TB/s.\n"
+        f"All of it is predicted for Llama-3-8B in 16 bits with {CONTEXT:,} tokens per user, by the two clocks "
+        "of [chapter 2](02_roofline.ipynb): bounds, no promises. A tenth of the memory is kept free. A dash: "
+        "the weights do not fit, or no batch keeps 50 ms. Four questions to ask it:\n\n"
+        "- **Does it fit?** Weights and caches first: capacity decides what can run at all, and how many "
+        "users share a step.\n"
+        f"- **How fast for one user?** By bandwidth. The FLOP/s do not appear in that column; {fastest} leads "
+        f"it with {found[fastest]['chip'].bandwidth / 1e12:.1f} TB/s.\n"
         f"- **How many users?** An A100 with 80 GB holds {a['users']} and an H100 {h['users']}, with "
         f"{h['chip'].peak() / a['chip'].peak():.1f} times the FLOP/s: both have 80 GB.\n"
-        f"- **How cheap?** By bandwidth and capacity per dollar. The order below stands on our estimates of "
-        f"mid-2025. It is "
-        f"{first['chip'].name} before {second['chip'].name}, until the first costs {turn:.2f} dollars an hour.\n\n"
+        "- **How cheap?** By bandwidth and capacity per dollar. The order below stands on our estimates of "
+        f"mid-2025. It is {first['chip'].name} before {second['chip'].name}, until the first costs {turn:.2f} "
+        "dollars an hour.\n\n"
         "Two traps in data sheets. Headline FLOP/s often assume [2:4](../book/glossary.md#term-2-4) sparsity, "
         "which ordinary "
         'weights do not have: halve them, as these tables do. And "the A100" is four products: the ridges of '
-        f"the three here are {min(a100s):.0f} to {max(a100s):.0f}. The 156 that one often reads "
-        "divides 312 TFLOP/s by 2.0 TB/s."
+        f"the three here are {min(a100s):.0f} to {max(a100s):.0f}. The 156 that one often reads divides 312 "
+        "TFLOP/s by 2.0 TB/s."
     )
 
 
@@ -130,9 +129,9 @@ def units() -> str:
     a, h = CHIPS["A100 80GB SXM"], CHIPS["H100 SXM"]
     return (
         f"On an A100 the vector units reach {a.peak('fp32') / 1e12:.1f} TFLOP/s in fp32 and the tensor cores "
-        f"{a.peak('bf16') / 1e12:.0f} in bf16, {a.peak('bf16') / a.peak('fp32'):.0f} times as much; on an H100 it is "
-        f"{h.peak('bf16') / h.peak('fp32'):.0f} times. An operator that is no matrix product does not see the high "
-        f"roof."
+        f"{a.peak('bf16') / 1e12:.0f} in bf16, {a.peak('bf16') / a.peak('fp32'):.0f} times as much; on an H100 "
+        f"it is {h.peak('bf16') / h.peak('fp32'):.0f} times. An operator that is no matrix product does not "
+        "see the high roof."
     )
 
 

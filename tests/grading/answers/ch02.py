@@ -52,13 +52,13 @@ def past_the_end(machine):
 ANSWERS = {
     "users-to-ridge": Answers(
         right=[100.3],
-        wrong=[(100.3e9, "factor 1,000,000,000"), (300.9, "smaller by a factor of about 3")],
+        wrong=[(100.3e9, "about 1000000000"), (300.9, "a factor of about 3")],
     ),
     "count-flops": Answers(
         right=[by_matrix],
         wrong=[
-            (lambda config, context: given._flops(config.with_(window=None), context), "past the window"),
-            (lambda config, context: None, "`return` missing"),
+            (lambda config, context: given._flops(config.with_(window=None), context), "A window ends"),
+            (without_return, "`return` missing"),
         ],
         lumen=["lumen.cost.flops_per_token", "lumen.cost.step_flops"],
     ),

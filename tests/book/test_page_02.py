@@ -1,0 +1,61 @@
+"""What chapter 02 and its appendix say about datasheet chips holds, and both say the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from lumen import cost, hardware
+from lumen.bench import Estimate
+from lumen.models.config import CONFIGS
+from lumen.pages import ch02, chips
+
+LLAMA, H100 = CONFIGS["llama-3-8b"], hardware.CHIPS["H100 SXM"]
+
+
+def test_both_pages_count_the_same_users_on_an_h100():
+    """208 stood in one table and 238 at the cross of a figure: one kept a tenth of the memory free."""
+    assert ch02.full(2048)[0] == chips.served("H100 SXM")["users"]
+    assert ch02.RESERVE == 0.1 and f"{ch02.full(2048)[0]} of 2,048" in ch02.batching_text()
+
+
+def test_more_users_never_bring_a_cache_above_the_heads_that_share_it():
+    share = LLAMA.num_heads / LLAMA.num_kv_heads
+    for users in (1, 64, 1024):
+        flops = 4 * LLAMA.num_heads * LLAMA.head_dim * LLAMA.num_layers * 8192 * users
+        assert flops / cost.kv_bytes(LLAMA, 8192, users) == pytest.approx(share)
+    assert f"stays at {share:.0f} FLOP per byte" in ch02.batching_text()
+
+
+def test_the_question_of_play_has_one_answer():
+    """1,024 users of Llama-3-8B on an H100: at 256 tokens they fit and reach the ridge, at 512 not."""
+    from lumen.explore.roofline import CONTEXTS
+
+    def both(context):
+        fits = cost.max_users(H100.memory, LLAMA, context) >= 1024
+        return fits and cost.step_intensity(LLAMA, 1024, context) >= hardware.ridge(H100)
+
+    assert max(c for c in CONTEXTS if both(c)) == 256 and not both(512)
+
+
+def test_the_largest_gain_moves_left_and_most_moves_right():
+    found = ch02.moves()
+    best = max(found, key=lambda name: ch02.gain(found[name]))
+    right = [name for name, (before, after) in found.items() if after[0] > 1.004 * before[0]]
+    assert best.startswith("KV cache") and found[best][1][0] < found[best][0][0]
+    assert len(right) > len(found) / 2
+
+
+def test_drafts_cost_what_the_page_says():
+    found = ch02.moves()["4 drafts, 80 % accepted (ch. 15)"]
+    assert ch02.gain(found) == pytest.approx(cost.expected_tokens(0.8, 4) / (1 + 4 * ch02.DRAFT_COST))
+
+
+def test_a_share_above_the_peak_is_called_implausible():
+    """On a busy machine the peak was measured in a bad minute, and a prefill came out at 297 % of it."""
+    text = ch02.share_of_peak(Estimate(297, 250, 340, 6, "%"), "Reading", 3.6e10)
+    assert text.startswith("Implausible")
+
+
+def test_misses_are_signed():
+    cell = {"phase": "decode", "predicted_s": 0.8, "measured": {"samples": [1.0, 0.9, 1.2]}}
+    assert ch02.signed([cell]) == pytest.approx([-0.2]) and ch02.signed([cell], "prefill") == []
