@@ -48,8 +48,8 @@ def gain(one: Estimate, other: Estimate) -> Estimate:
     low = math.hypot(one.value - one.low, other.high - other.value)
     high = math.hypot(one.high - one.value, other.value - other.low)
     middle = one.value - other.value
-    points = (100 * x for x in (middle, middle - low, middle + high))
-    return Estimate(*points, min(one.n, other.n), "points")
+    n = min(one.n, other.n)
+    return Estimate(100 * middle, 100 * (middle - low), 100 * (middle + high), n, "points")
 
 
 def needed(promise: float) -> int:

@@ -147,7 +147,7 @@ def compare(
 
 def ablation(sets: dict[str, Set], threshold: float) -> dict[str, dict[str, Rates]]:
     """All rules, each one left out, and none, at one threshold."""
-    chosen = {"all four": RULES}
+    chosen: dict[str, tuple[str, ...]] = {"all four": RULES}
     chosen |= {f"without {rule}": tuple(r for r in RULES if r != rule) for rule in RULES} | {"none": ()}
     return {
         name: {half: rates(s.checked(rules), threshold) for half, s in sets.items()}

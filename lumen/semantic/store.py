@@ -207,14 +207,18 @@ class Store:
         """The entries that fit their digest; the others are taken out, with a warning."""
         with self._explained():
             found = self._sql.execute(f"SELECT {COLUMNS}, rowid FROM answers {where}", values).fetchall()
-        entries, damaged = [], []
+        entries: list[Entry] = []
+        damaged: list[int] = []
         for *fields, digest, row in found:
             entry = Entry(*fields)
             try:
                 whole = entry.digest == digest
             except (TypeError, ValueError):
                 whole = False
-            (entries if whole else damaged).append(entry if whole else row)
+            if whole:
+                entries.append(entry)
+            else:
+                damaged.append(row)
         if damaged:
             warnings.warn(f"{self._name}: {len(damaged)} damaged entries were let go.", DamageWarning, 3)
             with self._write():

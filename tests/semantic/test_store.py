@@ -38,7 +38,7 @@ def test_what_was_put_is_read_back(file):
 @pytest.mark.filterwarnings("ignore::lumen.semantic.DamageWarning")
 def test_a_flipped_byte_anywhere_never_gives_a_wrong_answer(file, tmp_path):
     data, refused, lost, whole = file.read_bytes(), 0, 0, 0
-    for at in range(0, len(data), 97):
+    for at in range(0, len(data), 211):
         broken = tmp_path / "broken"
         broken.write_bytes(data[:at] + bytes([data[at] ^ 0x41]) + data[at + 1 :])
         try:
@@ -55,7 +55,7 @@ def test_a_flipped_byte_anywhere_never_gives_a_wrong_answer(file, tmp_path):
 @pytest.mark.filterwarnings("ignore::lumen.semantic.DamageWarning")
 def test_cut_anywhere_it_is_refused_or_right(file, tmp_path):
     data = file.read_bytes()
-    for size in range(1, len(data), 499):
+    for size in range(1, len(data), 997):
         (tmp_path / "cut").write_bytes(data[:size])
         try:
             read(tmp_path / "cut")
