@@ -22,18 +22,24 @@
 
 # %% [markdown]
 # A dashboard says 40 ms per token. A user says "it hangs". Both looked at the same server in the same minute, and both
-# are right. Below, SmolLM2 writes an answer of 96 tokens, and on the way the server reads somebody else's prompt. The
-# mean gap between two tokens grows by milliseconds; on the screen the text stands still. **How can the average be fine
-# and the complaint be true?**
+# are right. Below, SmolLM2 writes an answer of 192 tokens, and on the way the server reads somebody else's prompt. The
+# mean gap between two tokens moves by milliseconds; on the screen the text stands still. **How can a mean hide a second?**
 #
 # By the end you can
 #
 # - read TTFT, TPOT, ITL and latency off the arrival times of a stream, and say which of them shows a stall;
-# - compute how many users a slow gap in a hundred, or in a thousand, reaches;
+# - compute how many users a slow gap in a hundred, or in a thousand, reaches, and say when the formula does not hold;
 # - say how many times a freeze is undercounted by a tester who waits for every answer, and measure without that error;
-# - give the load at which throughput still looks good and goodput does not, and what a token then costs.
+# - give the load at which a promise breaks, for one place and for many, and what a token then costs.
 #
 # Needs: [prefill and decode](01_prefill_decode.ipynb), [the roofline](02_roofline.ipynb).
+#
+# New terms: [TTFT](../book/glossary.md#term-TTFT), [TPOT](../book/glossary.md#term-TPOT),
+# [ITL](../book/glossary.md#term-ITL), [E2EL](../book/glossary.md#term-E2EL),
+# [percentile](../book/glossary.md#term-percentile), [SLO](../book/glossary.md#term-SLO),
+# [goodput](../book/glossary.md#term-goodput),
+# [coordinated omission](../book/glossary.md#term-coordinated-omission),
+# [open loop](../book/glossary.md#term-open-loop), [closed loop](../book/glossary.md#term-closed-loop).
 
 # %% tags=["setup", "hide-input", "nbval-ignore-output"]
 import importlib
@@ -43,20 +49,24 @@ import subprocess
 import sys
 
 if importlib.util.find_spec("lumen") is None:  # Colab: brings lumen, leaves torch and numpy as they are
-    repository = "lumen-inference @ git+https://github.com/lumen-course/lumen@main"
-    source = os.environ.get("LUMEN_SOURCE", repository)
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", source], check=True)
+    repository = "git+https://github.com/lumen-course/lumen@main"
+    wanted = "lumen-inference @ " + os.environ.get("LUMEN_SOURCE", repository)
+    subprocess.run([sys.executable, "-m", "pip", "install", "-q", wanted], check=True)
     importlib.invalidate_caches()
 
 import lumen
 
 session = lumen.setup("03_measuring")
 
-# %%
+# %% tags=["hide-input"]
 import importlib.util
+import queue
 import random
 import statistics
+import threading
 import time
+from bisect import bisect_left
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -68,18 +78,25 @@ from lumen.explore import (
     QueueLoad,
     Quiz,
     callout,
-    figure,
-    label_line,
+    guess,
     markdown,
-    palette,
+    provenance,
     reveal,
     stall_lab,
     table,
 )
 from lumen.explore.lab import is_static, milliseconds
-from lumen.explore.theme import log_axis
-from lumen.serve.load import Record, arrivals, percentile, samples, summarize
-from lumen.serve.load.queue import mean_wait, one_server
+from lumen.pages import ch03
+from lumen.pages.engines import production_table
+from lumen.serve.load import (
+    Record,
+    arrivals,
+    percentile,
+    samples,
+    summarize,
+)
+from lumen.serve.load.batched import batched
+from lumen.serve.load.queue import mean_wait, one_server, places
 
 torch.set_grad_enabled(False)
 model, tokenizer = lumen.load("smollm2-135m")
@@ -93,8 +110,9 @@ config, device = model.config, session.device
 
 # %% tags=["measure", "nbval-ignore-output"]
 dice = torch.Generator().manual_seed(0)
-SHORT, LONG = (256, 512) if device.type == "cpu" else (8000, 8000)  # a GPU reads 512 tokens in no time
-long_prompt = torch.randint(config.vocab_size, (1, LONG), generator=dice).to(device)
+LONG = 512 if device.type == "cpu" else 8000  # a GPU reads 512 in no time
+long_prompt = torch.randint(config.vocab_size, (1, LONG), generator=dice)
+long_prompt = long_prompt.to(device)
 prompt = tokenizer.encode("The evening sky is red because")
 
 
@@ -109,38 +127,21 @@ def somebody_else(step):
 
 
 bench.token_times(model, prompt, 8)  # warm-up
-answer = Record.of_tokens(bench.token_times(model, prompt, 96, somebody_else), prompt_len=len(prompt))
-alone = Record.of_tokens(bench.token_times(model, prompt, 48), prompt_len=len(prompt))
-print(f"{len(answer.itl)} gaps between {answer.output_len} tokens, mean {milliseconds(answer.tpot)}")
+times = bench.token_times(model, prompt, 192, somebody_else)
+answer = Record.of_tokens(times, prompt_len=len(prompt))
+others = [gap for gap in answer.itl if gap < max(answer.itl)]
+print(f"{len(answer.itl)} gaps, mean {milliseconds(answer.tpot)}")
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-gaps = [1e3 * gap for gap in answer.itl]
-longest, usual = max(gaps), statistics.median(gaps)
-fig = figure(
-    f"The mean gap is {1e3 * answer.tpot:.0f} ms, the longest {longest:,.0f} ms",
-    x="token of the answer",
-    y="gap before it (ms)",
-)
-colors = [palette.orange if gap > 3 * usual else palette.blue for gap in gaps]
-positions = list(range(2, answer.output_len + 1))
-fig.add_bar(x=positions, y=gaps, marker_color=colors)
-fig.add_scatter(
-    x=[positions[0], positions[-1]],
-    y=[1e3 * answer.tpot] * 2,
-    mode="lines",
-    line={"color": palette.grey, "dash": "dash"},
-)
-label_line(fig, positions[-1], 1e3 * answer.tpot, "mean", palette.grey, anchor="right", shift=12)
-fig
+ch03.gaps_figure(answer)
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-markdown(
-    f"The visitor's prompt had {LONG:,} tokens. Without it the mean gap was {milliseconds(alone.tpot)}, with it {milliseconds(answer.tpot)}: on a chart of "
-    f"means that is {100 * (answer.tpot / alone.tpot - 1):.0f} % more. On the user's screen the text stood still for **{milliseconds(longest / 1e3)}**, "
-    f"{longest / usual:.0f} times as long as usual. Nothing is wrong with the sum: "
-    f"{milliseconds(longest / 1e3 - usual / 1e3)} more, spread over {len(gaps)} gaps, is "
-    f"{milliseconds((longest - usual) / len(gaps) / 1e3)} each. A mean divides a stall by the length of the answer."
-)
+read_alone = bench.prefill(model, LONG)  # from the store
+one_step = bench.decode_step(model, batch=1, context=256)
+markdown(ch03.opening(answer, LONG, read_alone, one_step))
+
+# %% tags=["hide-input"]
+markdown(ch03.on_an_a100())
 
 # %% [markdown]
 # ## Four times, and what each forgets
@@ -153,38 +154,39 @@ markdown(
 # \text{TTFT} &= t_1 - t_0 \\
 # \text{ITL}_i &= t_{i+1} - t_i \qquad i = 1 \dots n-1 \\
 # \text{TPOT} &= (t_n - t_1) / (n-1) \\
-# \text{E2EL} &= t_n - t_0 = \text{TTFT} + \text{TPOT}\,(n-1)
+# \text{E2EL} &= t_n - t_0 \\
+#   &= \text{TTFT} + \text{TPOT}\,(n-1)
 # \end{aligned}
 # $$
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-table(
-    [
-        ["TTFT", "time to first token: here the prefill alone", milliseconds(answer.ttft), "nothing"],
-        [
-            "$\\text{ITL}_i$",
-            f"inter-token latency: {len(gaps)} gaps, one by one",
-            f"{usual:.3g} to {longest:,.0f} ms",
-            "**the stall**",
-        ],
-        [
-            "TPOT",
-            "time per output token: the mean of these gaps",
-            milliseconds(answer.tpot),
-            f"{milliseconds((longest - usual) / len(gaps) / 1e3)} of it",
-        ],
-        ["E2EL", "end-to-end latency, to the last token", milliseconds(answer.latency), "a later end"],
-    ],
-    ["symbol", "what it is", "here", "what it shows of the stall"],
-    align="llrl",
-)
+rows, headers, sides = ch03.four_times(answer)
+table(rows, headers, sides, stack=True)
 
 # %% [markdown]
-# [TPOT](../book/glossary.md#term-TPOT) and [ITL](../book/glossary.md#term-ITL) are often used as one word. TPOT is one
-# number per *request*, ITL one per *gap*, and pooled over many requests their percentiles have little to do with each
-# other. Small print: an answer of one token has no TPOT at all (it is left out of the mean, not counted as 0), and on a
-# server TTFT is not the prefill alone. It holds the queue, the tokenizer and the network as well.
+# TPOT and ITL are often used as one word. TPOT is one number per *request*, ITL one per *gap*, and pooled over many
+# requests their percentiles have little to do with each other. Small print: an answer of one token has no TPOT at all (it
+# is left out of the mean, not counted as 0), and on a server TTFT is not the
+# [prefill](../book/glossary.md#term-prefill) alone. It holds the wait in the queue, the tokenizer and the network as well.
 #
+# ## A promise in numbers
+#
+# Many requests make many numbers, and a service is judged by its slow ones. The **percentile** p99 is the value that 99 %
+# of the samples do not exceed. To find it, sort: of $n$ sorted samples it is the one at rank $0.99\,(n-1)$, counted from 0,
+# and between two ranks one goes straight from one sample to the next. p50 is the median.
+#
+# A promise, an **SLO**, puts limits on such numbers: say, TTFT within 500 ms and TPOT within 30 ms, for 99 of 100
+# requests. **Goodput** counts only the requests that kept every limit, per second. A failed request is never good.
+#
+# What do people promise? MLPerf Inference, by whose rules vendors compare data centres, asks for these limits at p99 in its
+# two scenarios with random (Poisson) arrivals:
+
+# %% tags=["hide-input"]
+rows, headers, sides = ch03.promises()
+table(rows, headers, sides, stack=True)
+markdown(f"[Rules]({ch03.RULES}) as of July 2026; limits in ms.")
+
+# %% [markdown]
 # ## Build it
 #
 # A report is a few sums. Here is the one that `vllm bench serve` prints, reduced to its heart.
@@ -192,7 +194,7 @@ table(
 
 # %%
 def percentile_of(values, p):
-    """The value that p % do not exceed; straight between the two neighbours."""
+    """The value that p % do not exceed."""
     ordered = sorted(values)
     at = p / 100 * (len(ordered) - 1)
     low = int(at)
@@ -201,19 +203,22 @@ def percentile_of(values, p):
 
 
 def report(answers, seconds, limits):
-    """`answers`: (sent, [arrival of each token]) in s; `limits`: (ttft, tpot) of a good request in ms."""
+    """answers: (sent, [arrival of each token]) in s;
+    limits: (ttft, tpot) of a good request in ms."""
     ttfts, tpots, itls, good = [], [], [], 0
     for sent, came in answers:
-        ttft, gaps = came[0] - sent, [b - a for a, b in pairwise(came)]
+        ttft = came[0] - sent
+        gaps = [b - a for a, b in pairwise(came)]
         tpot = sum(gaps) / len(gaps) if gaps else None
         ttfts.append(ttft)
         itls += gaps  # pooled: a long answer has more to say
         tpots += [tpot] if gaps else []  # one token: no TPOT
-        good += 1e3 * ttft <= limits[0] and 1e3 * (tpot or 0) <= limits[1]
+        fast = 1e3 * ttft <= limits[0]
+        good += fast and 1e3 * (tpot or 0) <= limits[1]
     lines = {"request_goodput": good / seconds}
-    for name, values in (("ttft", ttfts), ("tpot", tpots), ("itl", itls)):
-        lines[f"mean_{name}_ms"] = 1e3 * sum(values) / len(values)
-        lines[f"p99_{name}_ms"] = 1e3 * percentile_of(values, 99)
+    for name, seen in (("ttft", ttfts), ("tpot", tpots), ("itl", itls)):
+        lines[f"mean_{name}_ms"] = 1e3 * sum(seen) / len(seen)
+        lines[f"p99_{name}_ms"] = 1e3 * percentile_of(seen, 99)
     return lines
 
 
@@ -223,287 +228,281 @@ def report(answers, seconds, limits):
 
 # %% tags=["nbval-check-output"]
 rng = random.Random(3)
-made = [
-    (0.1 * i, [0.1 * i + t for t in sorted(rng.random() for _ in range(rng.randint(1, 9)))])
-    for i in range(40)
-]
+made = []
+for i in range(40):
+    later = sorted(rng.random() for _ in range(rng.randint(1, 9)))
+    made.append((0.1 * i, [0.1 * i + t for t in later]))
 records = [Record.of_tokens(came, start=sent) for sent, came in made]
 ours = report(made, 5.0, (300, 120))
-theirs = summarize(records, duration=5.0, goodput={"ttft": 300, "tpot": 120})
+theirs = summarize(
+    records, duration=5.0, goodput={"ttft": 300, "tpot": 120}
+)
 assert all(abs(ours[key] - theirs[key]) < 1e-9 for key in ours)
 
 values = [rng.lognormvariate(0, 1) for _ in range(101)]
+cuts = statistics.quantiles(values, n=100, method="inclusive")
 assert np.isclose(percentile_of(values, 99), np.percentile(values, 99))
-assert np.isclose(percentile_of(values, 99), statistics.quantiles(values, n=100, method="inclusive")[-1])
-print(
-    f"{len(ours)} numbers agree; one-token answers among the {len(made)}: {sum(len(c) == 1 for _, c in made)}"
-)
+assert np.isclose(percentile_of(values, 99), cuts[-1])
+single = sum(len(came) == 1 for _, came in made)
+print(f"{len(ours)} numbers agree; {single} of {len(made)} have one token")
 
 # %% [markdown]
 # The sums are easy. The list of arrival times is where benchmarks go wrong. Take Hugging Face transformers: `generate`
-# pushes every token into a streamer. Let us write one that looks at the clock, and count.
+# pushes every token into a streamer. Let us write one that looks at the clock, and ask for twelve tokens.
 
 
 # %% tags=["nbval-ignore-output"]
 class Stopwatch:
-    """A streamer: `generate` calls put() with what it has and end() when it is done."""
+    """A streamer: `generate` calls put() with what it has, then end()."""
 
     def __init__(self):
         self.start, self.calls = time.perf_counter(), []
 
     def put(self, tokens):
-        self.calls.append((time.perf_counter() - self.start, tokens.numel()))
+        now = time.perf_counter() - self.start
+        self.calls.append((now, tokens.numel()))
 
     def end(self):
         pass
 
 
+# %% tags=["hide-input", "nbval-ignore-output"]
 pushed = []
 if importlib.util.find_spec("transformers"):
-    from transformers import AutoModelForCausalLM
-    from transformers.utils import logging
+    from lumen.io.convert import hf_model
 
-    from lumen import assets
-    from lumen.io.convert import hf_folder
-
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    folder = hf_folder(assets.path("smollm2-135m"), "smollm2-135m", assets.cache_dir())
-    hf = AutoModelForCausalLM.from_pretrained(folder).to(device).eval()
+    hf = hf_model("smollm2-135m").to(device)
     ids = torch.tensor([prompt], device=device)
-    settings = {"max_new_tokens": 12, "do_sample": False, "eos_token_id": None, "pad_token_id": 2}
-    hf.generate(ids, attention_mask=torch.ones_like(ids), **settings)  # warm-up
+    options = {"attention_mask": torch.ones_like(ids), "do_sample": False}
+    options |= {"eos_token_id": None, "pad_token_id": 2}
+    hf.generate(ids, max_new_tokens=2, **options)  # warm-up
     watch = Stopwatch()
-    hf.generate(ids, attention_mask=torch.ones_like(ids), streamer=watch, **settings)
+    hf.generate(ids, max_new_tokens=12, streamer=watch, **options)
     pushed = watch.calls
     assert len(pushed) == 13 and pushed[0][1] == len(prompt)
     del hf
-
-# %% tags=["hide-input", "nbval-ignore-output"]
-if pushed:
-    wrong_ttft, right = pushed[0][0], Record.of_tokens([t for t, _ in pushed[1:]])
-    markdown(
-        f"Twelve tokens, and **{len(pushed)} calls**. The first call carries {pushed[0][1]} tokens: it is the *prompt*, handed "
-        f"over before anything was computed. Whoever stops the clock there reports a TTFT of "
-        f"{milliseconds(wrong_ttft)} instead of {milliseconds(right.ttft)}, and the prefill turns up as a gap between tokens. "
-        "The same trap waits in chat APIs: the first event of a stream may carry only the role. Real servers add more of "
-        "the kind: three tokens in one event, an event cut in two by the network, an answer of a single token, a last event "
-        "with the bill and no text. Exercise 4 gives you all of them."
-    )
-else:
-    markdown(
-        "transformers is not installed here. In the book's run its first call carried the prompt, not a token."
-    )
+markdown(ch03.streamer_text(pushed))
 
 # %% [markdown]
 # ## Predict: who notices?
 #
 # Now a server with visitors. Before each token of our answers but the first, the chance is 4 in 100 that somebody
-# else's prompt is read first. Of the gaps, 96 % are fine. An answer of 16 tokens has 15 gaps. What share of the *answers* has at
-# least one stall in it? Write your number before you run the next cell.
+# else's prompt is read first. Of the gaps, 96 % are fine. An answer of 16 tokens has 15 gaps.
 
 # %% tags=["predict"]
-my_guess = 4.0  # % of the answers
-
-# %% tags=["measure", "nbval-ignore-output"]
-CHANCE, ANSWERS, TOKENS = 0.04, 20, 16
-coins = random.Random(0)
-
-
-def visitor(step):
-    if step and coins.random() < CHANCE:
-        read(SHORT)
-
-
-crowd = [Record.of_tokens(bench.token_times(model, prompt, TOKENS, visitor)) for _ in range(ANSWERS)]
-pool = samples(crowd, "itl")
-stall = 3 * statistics.median(pool)
-stalled = [record for record in crowd if max(record.itl) > stall]
-print(f"{sum(gap > stall for gap in pool)} of {len(pool)} gaps are stalls")
-
-# %% tags=["reveal", "hide-input", "hide-output", "nbval-ignore-output"]
-share = 100 * len(stalled) / len(crowd)
-expected = 100 * (1 - (1 - CHANCE) ** (TOKENS - 1))
-reveal(
-    guess=my_guess,
-    model=expected,
-    measured=share,
+my_guess = guess(
+    "03-notice",
+    "What share of the answers has at least one stall in it?",
     unit="%",
-    what="answers with at least one stall",
-    title=f"{100 * sum(g > stall for g in pool) / len(pool):.0f} % of the gaps reach {share:.0f} % of the answers",
-    log=False,
-)
-
-# %% tags=["hide-input", "hide-output", "nbval-ignore-output"]
-error = 100 * (expected / 100 * (1 - expected / 100) / ANSWERS) ** 0.5
-markdown(
-    f"An answer is clean only if all {TOKENS - 1} gaps are: $1 - {1 - CHANCE:g}^{{{TOKENS - 1}}}$ = **{expected:.0f} %** stall. "
-    f"Measured: {share:.0f} %; with {ANSWERS} answers a difference of {error:.0f} points either way is chance. Users do not "
-    "sample gaps; they sit through all of them."
-)
-
-# %% tags=["hide-input", "nbval-ignore-output"]
-means = samples(crowd, "tpot")
-table(
-    [
-        [name, *(1e3 * (statistics.mean(v) if p is None else percentile(v, p)) for v in (pool, means))]
-        for name, p in (("mean", None), ("p50", 50), ("p90", 90), ("max", 100))
-    ],
-    ["ms", f"ITL, {len(pool)} gaps", f"TPOT, {len(means)} answers"],
-)
-markdown(
-    "The same tokens twice. The means agree, because all answers are of one length. Little else does: "
-    f"at p90 the gaps say {milliseconds(percentile(pool, 90))} and TPOT {milliseconds(percentile(means, 90))}; the worst gap "
-    f"is {milliseconds(max(pool))} and the worst TPOT {milliseconds(max(means))}, for it has averaged each stall away over its "
-    "answer. A server that stalls can keep a limit on TPOT. To catch these stalls, put the limit on ITL, and beyond its "
-    f"p{100 * (1 - CHANCE):.0f}."
 )
 
 # %% [markdown]
-# How rare must a stall be before most users never meet one? By the same formula, stalls independent of each other:
+# The durations below are those measured above; where the stalls fall is drawn by a generator. So this is a *simulation*,
+# of 20,000 answers.
 
-# %% tags=["hide-input", "nbval-check-output"]
-rates = (1e-2, 1e-3, 1e-4)
-table(
-    [[n, *(f"{100 * (1 - (1 - rate) ** (n - 1)):.1f} %" for rate in rates)] for n in (16, 100, 250, 500)],
-    ["tokens of answer", *(f"one gap in {round(1 / rate):,}" for rate in rates)],
-    align="rrrr",
+# %% tags=["measure"]
+CHANCE, ANSWERS, TOKENS = 0.04, 20_000, 16
+drawn = np.random.default_rng(0)
+stall = max(answer.itl) - statistics.median(answer.itl)
+
+
+def visitors(in_a_row=1):
+    """(answers, gaps): before which gaps somebody else is read.
+
+    They come `in_a_row` at a time, as many gaps in all.
+    """
+    shape = (ANSWERS, TOKENS - 1 + in_a_row - 1)
+    first = drawn.random(shape) < CHANCE / in_a_row
+    kept = [first[:, i : i + TOKENS - 1] for i in range(in_a_row)]
+    return np.any(kept, axis=0)
+
+
+hit = visitors()
+gaps = drawn.choice(others, hit.shape) + stall * hit
+in_bursts = 100 * visitors(ch03.BURST).any(axis=1).mean()
+share = 100 * hit.any(axis=1).mean()
+
+# %% tags=["reveal", "nbval-ignore-output"]
+reveal(
+    guess=my_guess,
+    model=100 * (1 - (1 - CHANCE) ** (TOKENS - 1)),
+    measured=share,
+    unit="%",
+    what="answers with at least one stall",
+    title=ch03.noticed_title(hit),
+    log=False,
+    names=("formula", "simulated"),
 )
 
+# %% tags=["reveal", "nbval-ignore-output"]
+markdown(ch03.noticed(gaps, hit, CHANCE, in_bursts))
+
+# %% [markdown]
+# How rare must a stall be before most users meet none? By the same formula, stalls independent of each other:
+
 # %% tags=["hide-input", "nbval-check-output"]
-callout(
-    "takeaway",
-    f"**Takeaway.** A gap beyond p99 is not rare for a user. In an answer of 500 tokens, {100 * (1 - 0.99**499):.0f} % of the "
-    f"users meet one, and {100 * (1 - 0.999**499):.0f} % one beyond p99.9. For half of them to meet no stall, no more than one "
-    f"gap in {1 / (1 - 0.5 ** (1 / 499)):,.0f} may be one. Choose the percentile by the length of the answer, not by habit.",
-)
+rows, headers, sides = ch03.reached()
+table(rows, headers, sides)
+
+# %% tags=["hide-input", "nbval-check-output"]
+callout("takeaway", ch03.rare())
 
 # %% [markdown]
 # ## The tester who waits
 #
 # So far we looked at one answer at a time. Now requests arrive at their own pace, and one that finds the server busy
-# waits. The usual script to test that is short, and you have probably written it:
+# waits. The usual script to test that sends a request when it is due, waits for the answer, sends the next. You have
+# probably written it. Below it is `wait=True`; with `wait=False` the tester sends each request when it is due, whatever
+# the server does.
+#
+# The server is the loop at the end: it takes what waits in line, one request at a time, or up to `most` in one forward.
 
 
 # %%
-def one_by_one(requests, gap):
-    """Send request i when it is due, at i * gap. Wait for its answer. Send the next."""
-    seen = []
+def load_test(count, gap, *, wait, most=1):
+    """Request i is due at i * gap. Returns records and service times.
+
+    The server freezes before it serves request count // 5.
+    """
+    line, sent, done = queue.Queue(), [0.0] * count, [0.0] * count
+    answered = [threading.Event() for _ in range(count)]
+    taken, left = [], count
     with bench.quiet():
         zero = time.perf_counter()
-        for i, request in enumerate(requests):
-            time.sleep(max(0.0, zero + i * gap - time.perf_counter()))
-            start = time.perf_counter() - zero
-            request()
+
+        def now():
+            return time.perf_counter() - zero
+
+        def tester():
+            for i in range(count):
+                time.sleep(max(0.0, i * gap - now()))
+                sent[i] = now()
+                line.put(i)
+                if wait:
+                    answered[i].wait()
+
+        threading.Thread(target=tester).start()
+        while left:  # the server
+            batch = [line.get()]
+            while len(batch) < most and not line.empty():
+                batch.append(line.get())
+            begin = now()
+            if count // 5 in batch:
+                freeze()
+            serve(len(batch))
             bench.synchronize()  # a GPU may still be at work
-            end = time.perf_counter() - zero
-            seen.append(Record(intended=i * gap, start=start, arrivals=(end,), end=end, output_len=1))
-    return seen
+            taken.append(now() - begin)
+            for i in batch:
+                done[i] = now()
+                answered[i].set()
+            left -= len(batch)
+    seen = [
+        Record(i * gap, sent[i], (done[i],), done[i], output_len=1)
+        for i in range(count)
+    ]
+    return seen, taken
 
 
 # %% [markdown]
-# Each record keeps two beginnings: when the request was **intended**, and when it was **sent**. They differ when the answer
-# before it was late. A person would have pressed Enter when it was time, so that wait is theirs.
+# Each record keeps two beginnings: when the request was **intended**, and when it was **sent**. They differ when the tester
+# was still waiting for the answer before it. A person would have pressed Enter when it was time, so that wait is theirs.
 #
 # ## Predict: one freeze
 #
-# Here a request is one token behind a short prompt. The time that it takes alone is the *service time* $s$. The *load* is
-# the share of time in which the server is busy: a request every $s / 0.75$ is a load of 75 %. Once, the server freezes,
-# because it reads somebody's long prompt first. Both times, each measured alone:
+# A request is one token behind a short prompt. The time that it takes alone is the *service time* $s$. The *load* is
+# the share of time in which the server is busy: one request every $s / 0.6$ is a load of 60 %. Once, the server freezes:
+# it reads long prompts of somebody else first. Both times, each measured alone:
 
-# %% tags=["measure", "nbval-ignore-output"]
-LOAD, REQUESTS, FROZEN = 0.75, 80, 20
-
-
-def serve():
-    """One token behind a prompt of 32."""
-    read(32)
+# %% tags=["nbval-ignore-output"]
+LOAD, REQUESTS, ROUNDS = 0.6, 60, 3
+short = torch.randint(config.vocab_size, (8, 4), generator=dice)
+short = short.to(device)
 
 
-def frozen():
-    read(LONG)
-    serve()
+def serve(rows):
+    """One token each behind `rows` short prompts, in one forward."""
+    return model.head(model.hidden(short[:rows])[:, -1])
 
 
-rough = bench.measure(serve, repeats=3).median
-calm = one_by_one(
-    [serve] * 12, 2 * rough
-)  # with pauses, as below: back to back, caches and threads are warmer
+def freeze():
+    for _ in range(visits):
+        read(LONG // 2)
+
+
+visits = 0
+rough = bench.measure(lambda: serve(1), repeats=5).median
+calm, _ = load_test(12, 2 * rough, wait=True)  # with pauses, as below
 service = statistics.median(samples(calm, "e2el"))
-freeze_timed = bench.measure(lambda: read(LONG), repeats=3)
-freeze = freeze_timed.median
-print(
-    f"a request {milliseconds(service)}, the freeze {milliseconds(freeze)}, {freeze / service:.1f} times as long"
-)
+reading = bench.measure(lambda: read(LONG // 2), repeats=5)
+visits = max(1, round(12 * service / reading.median))
 
-# %% [markdown]
-# The freeze comes with request 20 of 80. How many of the 80 take more than twice the service time, counted from when they
-# were intended?
+# %% tags=["hide-input", "nbval-ignore-output"]
+markdown(ch03.one_freeze(service, visits * reading.median, REQUESTS))
 
 # %% tags=["predict"]
-my_guess = 1.0  # requests
+my_guess = guess(
+    "03-freeze",
+    "How many of the 60 take more than twice the service time, counted "
+    "from when they were due?",
+    unit="requests",
+)
 
 # %% tags=["measure", "nbval-ignore-output"]
-tested = one_by_one([frozen if i == FROZEN else serve for i in range(REQUESTS)], service / LOAD)
-print(f"{len(tested)} requests in {tested[-1].end:.2f} s")
+rounds = {"waits": [], "sends": [], "batched": []}
+for _ in range(ROUNDS):  # in turns
+    gap = service / LOAD
+    rounds["waits"].append(load_test(REQUESTS, gap, wait=True))
+    rounds["sends"].append(load_test(REQUESTS, gap, wait=False))
+    rounds["batched"].append(load_test(REQUESTS, gap, wait=False, most=8))
+frozen = visits * reading.median
+testers = ch03.Testers(rounds, service, frozen, LOAD)
 
-# %% tags=["reveal", "hide-input", "hide-output", "nbval-ignore-output"]
-sent, due = samples(tested, "e2el"), samples(tested, "e2el", intended=True)
-slow_sent, slow_due = (sum(value > 2 * service for value in values) for values in (sent, due))
-forecast = min(REQUESTS - FROZEN, max(0.0, (freeze / service - 1) * LOAD / (1 - LOAD)))
+# %% tags=["reveal", "nbval-ignore-output"]
 reveal(
     guess=my_guess,
-    model=forecast,
-    measured=slow_due,
+    model=testers.forecast(),
+    measured=testers.slow("sends"),
     unit="requests",
     what="slower than twice the service time",
-    title=f"One freeze, {slow_due} slow requests; the tester counts {slow_sent}",
+    title=ch03.testers_title(testers),
     log=False,
 )
 
-# %% tags=["hide-input", "hide-output", "nbval-ignore-output"]
-taken = statistics.mean(value for i, value in enumerate(sent) if i != FROZEN)
-real = taken / service * LOAD
-again = min(REQUESTS - FROZEN, (freeze / taken - 1) * real / (1 - real)) if real < 1 else REQUESTS - FROZEN
-markdown(
-    f"While the server stood still for {milliseconds(freeze)}, requests went on being due, one every $s / \\text{{load}}$. "
-    "Afterwards the server answers one every $s$, so from request to request the wait shrinks by $s / \\text{load} - s$. It is "
-    "above $s$ for $(\\text{freeze} / s - 1) \\cdot \\text{load} / (1 - \\text{load})$ requests: each service time of freeze "
-    f"beyond the first makes {LOAD / (1 - LOAD):.0f} of them late. **{forecast:.0f}** by formula, {slow_due} measured. "
-    + f"In the run itself a request took {milliseconds(taken)} on average, which is a load of {real:.0%}; with these two the "
-    f"formula says {again:.0f}. A queue multiplies every delay. "
-    + f"The script met the freeze once, politely sent nothing in the meantime, and reports {slow_sent}. "
-    + (
-        f"It undercounts {slow_due / max(1, slow_sent):.0f}-fold."
-        if slow_due > slow_sent
-        else "On this run other work on the machine blurred the difference; run the cell again when it is quiet."
-    )
-)
+# %% tags=["reveal", "nbval-ignore-output"]
+ch03.testers_figure(testers)
 
-# %% tags=["hide-input", "nbval-ignore-output"]
-fig = figure(
-    f"p90 is {milliseconds(percentile(due, 90))} for those who asked, {milliseconds(percentile(sent, 90))} for the tester",
-    x="when the request was due (s)",
-    y="latency (ms)",
-)
-when = [record.intended for record in tested]
-fig.add_scatter(x=when, y=[1e3 * v for v in due], mode="lines+markers", line_color=palette.orange)
-fig.add_scatter(x=when, y=[1e3 * v for v in sent], mode="lines+markers", line_color=palette.blue)
-peak_at = max(range(REQUESTS), key=lambda i: due[i])
-label_line(fig, when[peak_at], 1e3 * due[peak_at], "   from when it was due", palette.orange, anchor="left")
-label_line(
-    fig, when[peak_at + 3], 0.3 * 1e3 * due[peak_at], "from when<br>it was sent", palette.blue, anchor="left"
-)
-fig.update_yaxes(rangemode="tozero")
-fig
+# %% tags=["reveal", "nbval-ignore-output"]
+rows, headers, sides = ch03.testers_table(testers)
+table(rows, headers, sides)
+markdown(ch03.testers_text(testers))
 
 # %% [markdown]
-# This is [coordinated omission](../book/glossary.md#term-coordinated-omission): the tester and the server agree, without a
-# word, to leave out the moments in which the server is at its worst. The cure costs nothing. Make the schedule before
-# the run, and measure from it. That is an [open loop](../book/glossary.md#term-open-loop): arrivals do not depend on
-# answers. A *closed loop* of $u$ users, each waiting for an answer before asking again, is right when your traffic is $u$
-# batch jobs, and wrong for people, who do not know about each other.
+# This is coordinated omission: the tester and the server agree, without a word, to leave out the moments in which the
+# server is at its worst. There are three ways to offer load, and each is right for some traffic
+# ([Schroeder et al. 2006](https://www.usenix.org/conference/nsdi-06/open-versus-closed-cautionary-tale)):
 #
+# <div class="stack">
+#
+# | loop | who asks next | right for |
+# | --- | --- | --- |
+# | closed loop | one of $u$ users, when its answer has come | $u$ batch jobs or agents, each waiting for itself |
+# | open loop | whoever is due, whether or not others wait | many people who do not know of each other |
+# | partly open | sessions begin like an open loop; inside, each question waits for the answer before it | chats |
+#
+# </div>
+#
+# Short sessions behave like an open loop, long ones like a closed one: the authors' rule of thumb puts the change between
+# five and ten requests a session. For an open loop make the schedule before the run, send every request on time, in a task
+# of its own, and measure from then. Correcting a waiting tester's numbers afterwards, as above, is second best.
+#
+# In the explorer the same tester has one connection for each place of the server. Pull the freeze to 0 with even
+# arrivals: both testers agree. Raise it. Then set it to 0 again, choose random arrivals and raise the load; then give the
+# server 64 places.
+
+# %%
+QueueLoad(load=0.75, freeze=2.0)
+
+# %% [markdown]
 # ## The queue, without any freeze
 #
 # Real arrivals are not evenly spaced either. If they are independent (a Poisson process), some come close together, and
@@ -514,189 +513,225 @@ fig
 # \text{mean latency} = s + \frac{\text{load}}{1 - \text{load}} \cdot \frac{s}{2}
 # $$
 #
-# And the tail? Simulating the queue takes one loop: a request starts when it has arrived and the one before is done.
+# And the tail? Simulating a queue takes one loop. Let there be several places, so that as many requests are served side by
+# side. All take the same time, so they leave in the order in which they came, and request $i$ takes the place that request
+# $i - \text{places}$ left.
 
 
 # %%
-def latencies(times, service):
-    """From arrival to answer, one server, first come first served."""
-    free, seen = 0.0, []
-    for due in times:
-        free = max(due, free) + service
-        seen.append(free - due)
-    return seen
+def latencies(times, count, service=1.0):
+    """From arrival to answer, `count` places, first come first served."""
+    ends = []
+    for i, due in enumerate(times):
+        free = ends[i - count] if i >= count else 0.0
+        ends.append(max(due, free) + service)
+    return [end - due for end, due in zip(ends, times, strict=True)]
 
 
 # %% tags=["nbval-check-output"]
-LOADS = (0.1, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-COUNT = 1_000_000  # near full load neighbours share their wait: a tail needs that many
-curves = {load: np.array(latencies(arrivals(COUNT, load, seed=1), 1.0)) for load in LOADS}
-checked = one_server(arrivals(500, 0.8, seed=1), [1.0] * 500)
-assert np.allclose(latencies(arrivals(500, 0.8, seed=1), 1.0), samples(checked, "e2el", intended=True))
-for load, latency in curves.items():
-    assert abs(latency.mean() / (1 + mean_wait(load, 1.0)) - 1) < 0.03
-print("the simulation equals lumen's queue, and its mean the formula within 3 % at every load")
+LOADS = (0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+COUNT = 2_000_000  # near full load neighbours share their wait
 
-# %% tags=["hide-input"]
-ninety_nine = {load: percentile(curves[load], 99) for load in LOADS}
-fig = figure(
-    f"At 90 % load p99 is {ninety_nine[0.9]:.0f} times the service time, the median {percentile(curves[0.9], 50):.1f} times",
-    x="load (share of the time the server is busy)",
-    y="latency (service times)",
-    height=440,
-    log_y=True,
+
+def simulate(load, count):
+    times = arrivals(COUNT, load * count, seed=1)
+    return places(times, count)
+
+
+one_place = {load: simulate(load, 1) for load in LOADS}
+for load, latency in one_place.items():
+    assert abs(latency.mean() / (1 + mean_wait(load, 1.0)) - 1) < 0.03
+few = arrivals(500, 0.8, seed=1)
+alike = samples(one_server(few, [1.0] * 500), "e2el", intended=True)
+assert np.allclose(latencies(few, 1), alike)
+assert np.allclose(latencies(few, 3), places(few, 3))
+print("ours equals lumen's; its mean is the formula's within 3 %")
+
+# %% tags=["hide-input", "nbval-check-output"]
+markdown(ch03.one_place(one_place[0.9]))
+
+# %% tags=["predict"]
+my_guess = guess(
+    "03-places",
+    "64 places at a load of 90 %: p99 of the latency?",
+    unit="service times",
 )
-log_axis(fig, "y", [1, 2, 5, 10, 20, 50])
-fine = np.linspace(0.05, 0.97, 93)
-fig.add_scatter(
-    x=fine,
-    y=[1 + mean_wait(f, 1.0) for f in fine],
-    mode="lines",
-    line={"color": palette.grey, "dash": "dash"},
+
+# %% tags=["measure"]
+curves = {1: one_place}
+for count in (8, 64):
+    curves[count] = {load: simulate(load, count) for load in LOADS}
+
+# %% tags=["reveal", "nbval-check-output"]
+reveal(
+    guess=my_guess,
+    model=percentile(curves[1][0.9], 99),
+    measured=percentile(curves[64][0.9], 99),
+    unit="service times",
+    what="p99 at 90 % load",
+    title="The more places, the nearer to full before anybody waits",
+    names=("1 place", "64 places"),
 )
-for name, p, color in (("p50", 50, palette.blue), ("p99", 99, palette.orange)):
-    line = [percentile(curves[load], p) for load in LOADS]
-    fig.add_scatter(x=LOADS, y=line, mode="lines+markers", line_color=color)
-    side = ("right", 12) if p == 99 else ("left", -13)
-    label_line(fig, 0.8, line[LOADS.index(0.8)], name, color, anchor=side[0], shift=side[1])
-label_line(fig, 0.8, 1 + mean_wait(0.8, 1.0), "mean, formula", palette.grey, anchor="right", shift=10)
-fig
+
+# %% tags=["reveal", "nbval-check-output"]
+ch03.places_figure(curves)
+
+# %% tags=["reveal", "nbval-check-output"]
+markdown(ch03.places_text(curves))
 
 # %% [markdown]
-# One server and one fixed service time is the smallest model there is. An engine with batching serves many at once, and
-# its service time grows with the load; chapters 8 and 10 measure that. But the shape stays, and so does its reason:
-# $1 / (1 - \text{load})$. **The last tenth of a machine costs more latency than the first nine.**
+# ## An engine is no post office
+#
+# In that model everybody in a place is served as fast as if alone. In an engine with
+# [continuous batching](../book/glossary.md#term-continuous-batching) everybody inside shares each step: it is the longer the
+# more are inside, and longer again when somebody's prompt is read in it. **Its service time depends on its load.** Take
+# Llama-3-8B on an H100, prompts of 1,000 tokens and answers of 250, with steps by the cost model at datasheet rates:
+
+# %%
+PROMPT, ANSWER, PLAYED = 1000, 250, 30_000
+llama, h100 = lumen.CONFIGS["llama-3-8b"], hardware.CHIPS["H100 SXM"]
+
+
+@cache
+def step(new, old):
+    """Seconds of one forward: `new` prompts, one token of `old` answers."""
+    halfway = (PROMPT + ANSWER // 2, 1)
+    pieces = [halfway] * old + [(0, PROMPT)] * new
+    return cost.predict_mixed(llama, h100, pieces, "bf16").seconds
+
+
+def engine(rate, count):
+    """A simulated engine with `count` places, `rate` requests/s."""
+    times = arrivals(PLAYED, rate, seed=1)
+    return batched(times, step, answer=ANSWER, places=count)
+
+
+def full_rate(count):
+    """Requests/s when all places are taken: what one pass of all of
+    them through ANSWER steps takes, their prompts included."""
+    one_more = step(1, count - 1) - step(0, count - 1)
+    return count / (ANSWER * step(0, count) + count * one_more)
+
+
+# %% [markdown]
+# The last function is the model on paper. $B$ places make $B$ tokens every $t(B)$ seconds; each request brings one prompt,
+# which takes $p$, and needs $n$ tokens:
+#
+# $$
+# \begin{aligned}
+# \mu &= \frac{B}{n\,t(B) + B\,p} \\
+# \text{TPOT} &= \frac{t(B)}{1 - r\,p} \\
+# \text{load} &= \frac{r\,\bigl(p + (n-1)\,\text{TPOT}\bigr)}{B}
+# \end{aligned}
+# $$
+#
+# At a rate of $r$ requests a second, reading prompts takes the share $r\,p$ of the time, and steps get the rest. The load
+# is the share of places that are taken: rate × time in a place, over places.
+
+# %% tags=["hide-input", "nbval-check-output"]
+mu = full_rate(64)
+flood = engine(1.5 * mu, 64)
+assert abs(PLAYED / flood.seconds / mu - 1) < 0.05
+paper = step(0, 64) / (1 - mu * (step(1, 63) - step(0, 63)))
+assert abs(np.mean(flood.tpot) / paper - 1) < 0.05
+idle = step(1, 0) + (ANSWER - 1) * step(0, 1)
+by_load = {load: engine(load * mu, 64) for load in LOADS}
+tail = {load: percentile(run, 99) for load, run in curves[64].items()}
+ch03.engine_figure(by_load, idle, tail)
+
+# %% [markdown]
+# The post office stays flat and then bends; the engine gets slower from the first neighbour on. With 64 places, load is felt
+# in TPOT long before it is felt in the queue.
 #
 # ## Goodput
 #
-# A service is a promise, an [SLO](../book/glossary.md#term-SLO): say, 99 of 100 answers within eight service times. Count
-# only the answers within the limit, per second. That is [goodput](../book/glossary.md#term-goodput). Let us offer the queue
-# more and more, beyond what it can do.
+# Let us offer the engine more and more, beyond what it can do, and promise what MLPerf asks of a chat with this size of model:
+# TTFT within 500 ms, TPOT within 30 ms.
 
 # %%
-PROMISE = 8  # service times
-throughput, goodput = {}, {}
-for rate in (*LOADS, 1.0, 1.1, 1.2, 1.3):
-    times = arrivals(COUNT, rate, seed=1)
-    took = np.array(latencies(times, 1.0))
-    duration = times[-1] + took[-1]  # until the last answer
-    throughput[rate] = COUNT / duration
-    goodput[rate] = np.sum(took <= PROMISE) / duration
+LOOSE = "TTFT 500, TPOT 30 ms"
+PROMISES = {LOOSE: (0.5, 0.03), "TTFT 500, TPOT 10 ms": (0.5, 0.01)}
+offered = {}
+for load in (0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 1.0, 1.1, 1.2, 1.3):
+    run = engine(load * mu, 64)
+    kept = run.good(*PROMISES[LOOSE])
+    offered[load * mu] = (PLAYED / run.seconds, kept / run.seconds)
 
 # %% tags=["hide-input"]
-best = max(goodput, key=goodput.get)
-fig = figure(
-    f"Offered 30 % too much: throughput {throughput[1.3]:.2f}, goodput {goodput[1.3]:.2f}",
-    x="offered load (requests per service time)",
-    y="requests per service time",
-)
-for name, line, color in (("throughput", throughput, palette.blue), ("goodput", goodput, palette.orange)):
-    fig.add_scatter(x=list(line), y=list(line.values()), mode="lines+markers", line_color=color)
-    label_line(fig, 1.2, line[1.2], name, color, anchor="right", shift=14)
-fig
+ch03.goodput_figure(list(offered), offered)
 
 # %% tags=["hide-input"]
-within = {load: 100 * np.mean(curves[load] <= PROMISE) for load in LOADS}
-allowed = max(load for load in LOADS if within[load] >= 99)
-markdown(
-    f"Throughput rises to its ceiling and stays there: on that curve a hopeless overload looks like a full success. Goodput "
-    f"peaks at an offered load of {best:g}, and beyond full load it falls to nothing, because everybody is served, and everybody "
-    f"too late. The promise itself breaks earlier. Within eight service times are {within[0.7]:.1f} % of the requests at a load of 0.7, "
-    f"{within[0.8]:.1f} % at 0.8, {within[0.9]:.1f} % at 0.9. Of the loads tried, **{allowed:g}** is the highest at which 99 of "
-    "100 keep it."
-)
+markdown(ch03.goodput_text(offered, PLAYED))
 
 # %% [markdown]
 # ## What a token costs
 #
 # The price of a token is the price of an hour over the tokens of an hour, and a brochure divides by the tokens of a *full*
-# hour. Take the decode steps of Llama-3-8B on an H100, 64 users with 1,024 tokens of context each, prompts left out, at
-# datasheet rates, and suppose that its latency grows with load as in the queue above:
+# hour. A promise forbids the full hour. How much of it is left? For engines with 8, 64 and 256 places, the highest rate at
+# which 99 of 100 requests keep the promise, to a hundredth of the full rate:
+
+
+# %%
+def allowed(count, limits):
+    """The highest share of the full rate that keeps the promise."""
+
+    def broken(percent):
+        run = engine(percent / 100 * full_rate(count), count)
+        return run.good(*limits) < 0.99 * PLAYED
+
+    return bisect_left(range(1, 101), True, key=broken) / 100
+
+
+def price(rate):
+    """Dollars per million tokens of answers at `rate` requests/s."""
+    return cost.cost_per_million_tokens(h100.price_per_hour, rate * ANSWER)
+
+
+priced = []
+for count in (8, 64, 256):
+    full, left = full_rate(count), {}
+    for name, limits in PROMISES.items():
+        part = allowed(count, limits)
+        left[name] = (part, price(part * full))
+    priced.append((count, full, price(full), left))
 
 # %% tags=["hide-input"]
-h100, llama = hardware.CHIPS["H100 SXM"], lumen.CONFIGS["llama-3-8b"]
-step = cost.predict_decode(llama, h100, 1024, 64, "bf16").seconds
-full = cost.cost_per_million_tokens(h100.price_per_hour, 64 / step)
-table(
-    [
-        [
-            f"{100 * load:.0f} %",
-            f"{percentile(curves[load], 99):.1f}",
-            f"{within[load]:.1f} %",
-            f"{full / load:.3f}",
-        ]
-        for load in (0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
-    ],
-    ["load", "p99 (service times)", "within 8", "$ per million tokens"],
-    align="rrrr",
-)
-markdown(
-    f"{64 / step:,.0f} tokens/s at ${h100.price_per_hour:.2f} an hour (an estimate of mid-2025) is {full:.3f} dollars per million "
-    f"on a machine that never idles, *predicted*. Kept at the {100 * allowed:.0f} % that the promise allows, it is "
-    f"{full / allowed:.3f}. **The unused share is the price of the tail**: latency and cost per token are one decision."
-)
+rows, headers, sides = ch03.prices(priced)
+table(rows, headers, sides, stack=True)
+markdown(ch03.prices_text(priced, h100))
 
 # %% [markdown]
 # ## Where it loses
 #
-# A p99 needs requests, and benchmarks are short. Take a load of 80 % and measure it again and again, each time with a
-# run of only so many requests:
+# A p99 needs requests, and benchmarks are short. Take one server at a load of 80 % and measure it again and again, each
+# time with a run of only so many requests:
 
 # %% tags=["hide-input", "nbval-check-output"]
 spread = {}
 for size in (50, 100, 1_000, 10_000):
-    runs = [latencies(arrivals(size, 0.8, seed=seed), 1.0) for seed in range(200)]
+    runs = [
+        places(arrivals(size, 0.8, seed=seed), 1) for seed in range(200)
+    ]
     found = ([percentile(run, p) for run in runs] for p in (90, 99))
-    spread[size] = [[percentile(values, q) for q in (5, 50, 95)] for values in found]
-table(
-    [
-        [size, f"{p90[0]:.1f} to {p90[2]:.1f}", f"{p99[0]:.1f} to {p99[2]:.1f}", f"{p99[1]:.1f}"]
-        for size, (p90, p99) in spread.items()
-    ],
-    ["requests in a run", "p90 in 9 runs of 10", "p99 in 9 runs of 10", "p99 of the middle run"],
-    align="rrrr",
-)
-
-# %% tags=["hide-input", "nbval-check-output"]
-low, middle, high = spread[100][1]
-markdown(
-    f"With 100 requests nine runs in ten put the p99 of the *same* server between {low:.1f} and {high:.1f} service times, and "
-    f"the middle run says {middle:.1f} where a run of {COUNT:,} says {ninety_nine[0.8]:.1f}: one request in a hundred is one "
-    "request, and a short run starts with an empty queue. Two engines that differ by a third cannot be told apart like that. "
-    "p90 is no way out: neighbours in a queue wait for the same reason, so a hundred of them tell less than a hundred "
-    "independent samples. Rule of thumb: a hundred requests *beyond* the percentile, ten thousand for p99; the last row shows "
-    "how far that carries."
-)
+    spread[size] = [[percentile(v, q) for q in (5, 50, 95)] for v in found]
+markdown(ch03.spread_text(spread, percentile(one_place[0.8], 99)))
 
 # %% [markdown]
 # Two negative controls. A tester who waits for every answer is asked for the p99 at two loads. And two servers, a large
 # one with little to do and a small one near its limit, report their p99s, of which a dashboard takes the mean.
 
 # %% tags=["hide-input", "nbval-check-output"]
-blind = {
-    load: percentile(samples(one_server(arrivals(2_000, load, seed=1), [1.0] * 2_000), "e2el"), 99)
-    for load in (0.3, 0.9)
-}
-large, small = curves[0.3][:9_000], curves[0.95][:1_000]
+blind, true = {}, {}
+for load in (0.3, 0.9):
+    run = one_server(arrivals(2_000, load, seed=1), [1.0] * 2_000)
+    blind[load] = percentile(samples(run, "e2el"), 99)
+    true[load] = percentile(one_place[load], 99)
+assert abs(blind[0.3] - blind[0.9]) < 1e-6
+large, small = one_place[0.3][:9_000], one_place[0.95][:1_000]
 averaged = (percentile(large, 99) + percentile(small, 99)) / 2
 pooled = percentile(np.concatenate([large, small]), 99)
-table(
-    [
-        [
-            "the waiting tester: p99 at loads of 30 % and 90 %",
-            f"{blind[0.3]:.1f} and {blind[0.9]:.1f}",
-            f"{ninety_nine[0.3]:.1f} and {ninety_nine[0.9]:.1f}",
-        ],
-        [
-            f"mean of the p99s of two servers, of {len(large):,} and {len(small):,} requests",
-            f"{averaged:.1f}",
-            f"{pooled:.1f}",
-        ],
-    ],
-    ["in service times", "it says", "true"],
-    align="lrr",
-)
-assert abs(blind[0.3] - blind[0.9]) < 1e-6
+rows, headers, sides = ch03.controls(blind, true, averaged, pooled)
+table(rows, headers, sides)
 
 # %% [markdown]
 # Both fail as they should. The first tester cannot see load at all. And percentiles do not average: pool the samples, or
@@ -707,59 +742,47 @@ assert abs(blind[0.3] - blind[0.9]) < 1e-6
 # Some traps need no queue. These are in the numbers of this very page:
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-speeds = [1 / record.tpot for record in crowd]
-nothing = bench.measure(lambda: None, repeats=9, inner=1)
-many_nothings = bench.measure(lambda: None, repeats=9, inner=10_000)
-rows = [
-    ["mean of the answers' speeds, not tokens over seconds", f"{statistics.mean(speeds):.1f} tokens/s",
-     f"{1 / statistics.mean(means):.1f} tokens/s"],
-    ["TTFT + TPOT · n as the latency", milliseconds(answer.ttft + answer.tpot * answer.output_len), milliseconds(answer.latency)],
-    ["an empty function, timed once", f"{1e9 * nothing.median:.0f} ns", f"{1e9 * many_nothings.median:.0f} ns"],
-]  # fmt: skip
-if pushed:
-    rows.append(
-        ["the first call of a streamer taken for a token", milliseconds(wrong_ttft), milliseconds(right.ttft)]
-    )
-table(rows, ["slip", "it says", "right"], align="lrr")
+empty = [
+    bench.measure(lambda: None, repeats=9, inner=inner).median
+    for inner in (1, 10_000)
+]
+speeds = (1 / gaps.mean(axis=1)).tolist()
+firsts = (pushed[0][0], pushed[1][0]) if pushed else None
+rows, headers, sides = ch03.slips(answer, speeds, empty, firsts)
+table(rows, headers, sides, stack=True)
 
 # %% [markdown]
-# For answers of one length the mean of the speeds is never below the speed of the whole, because slow answers take more of
+# For answers of one length the mean of the speeds is at least the speed of the whole, because slow answers take more of
 # the time and count the same. And a clock that is read around something shorter than the reading measures the reading.
+#
+# <div class="stack">
 #
 # | trap | how it looks | guard here |
 # | --- | --- | --- |
 # | the first call is timed | a compiled step or a cold cache is part of the median | `bench` throws warm-ups away |
 # | a GPU that is not waited for | a step takes microseconds | `bench` waits for the device before and after |
-# | latency from the sending | p99 is flat until the server is on fire | records keep the intended time; both are reported |
-# | too few requests | a new p99 every run | queues run to a million requests; tables name the number of samples |
+# | latency from the sending | p99 is flat until the server is on fire | records keep the intended time; `lumen load` reports both |
+# | too few requests | a new p99 every run | queues run to two million requests; tables name the number of samples |
 # | failed requests dropped in silence | the fastest server is the one that refuses | failures are counted, and never good |
+#
+# </div>
 #
 # ## Play
 #
-# First pull the freeze to 0, with even arrivals: both testers agree. Then raise it. Then set it to 0 again, choose random
-# arrivals, and raise the load: to the very end the waiting tester sees the service time and nothing else.
-
-# %%
-QueueLoad(load=0.75, freeze=2.0)
-
-# %% [markdown]
-# Now stalls of your own. How long may the other prompt be before you would notice? What does TPOT say then?
+# Stalls of your own. How long may the other prompt be before you would notice? What does TPOT say then?
 
 # %% tags=["nbval-ignore-output"]
 lab = stall_lab(model, tokenizer, tokens=40, length=256, every=16)
 
 # %% [markdown]
 # ## In production
-#
-# | tool | what to set, what to read | seen in |
-# | --- | --- | --- |
-# | lumen | `lumen load --request-rate 4 --goodput ttft:500 tpot:50 --save-result`: any OpenAI-style server, vLLM's report | this repository, chapter 10 |
-# | vLLM | `vllm bench serve --request-rate`, `--burstiness` (1 is Poisson), `--max-concurrency`, `--goodput ttft:500 tpot:50`, `--metric-percentiles 50,90,99` | [docs](https://docs.vllm.ai/en/v0.33.0/benchmarking/cli/), v0.33, 2026 |
-# | vLLM, live | `/metrics`: histograms `vllm:time_to_first_token_seconds`, `vllm:inter_token_latency_seconds`, `vllm:e2e_request_latency_seconds` | [docs](https://docs.vllm.ai/en/v0.33.0/design/metrics/), v0.33, 2026 |
-# | SGLang | `python -m sglang.bench_serving --request-rate … --max-concurrency …` | [docs](https://github.com/sgl-project/sglang/blob/main/docs/developer_guide/bench_serving.md), November 2026 |
-# | TensorRT-LLM | `python -m tensorrt_llm.serve.scripts.benchmark_serving --max-concurrency … --percentile-metrics ttft,tpot,itl,e2el`: began as vLLM's client, same report | [docs](https://nvidia.github.io/TensorRT-LLM/1.3.0rc27/commands/trtllm-serve/run-benchmark-with-trtllm-serve.html), 1.3, 2026 |
-# | Prometheus | `histogram_quantile(0.99, sum by (le) (rate(…_bucket[5m])))`: add the buckets first, take the quantile last | [docs](https://prometheus.io/docs/prometheus/latest/querying/functions/#histogram_quantile), 3.x, 2026 |
-# | llama.cpp | `llama-bench` prints mean ± standard deviation of tokens per second, prompt and answer apart; no percentiles | [README](https://github.com/ggml-org/llama.cpp/blob/master/tools/llama-bench/README.md), November 2026 |
+
+# %% tags=["hide-input"]
+production_table(ch03.PRODUCTION, ("tool", "what", "flag or metric"))
+
+# %% [markdown]
+# Ours is `lumen load --request-rate 4 --goodput ttft:500 tpot:50 --save-result`, for any server of OpenAI's style, with
+# vLLM's report ([chapter 10](10_serving.ipynb)). It sends in an open loop, each request in a task of its own.
 #
 # Two gaps to know. `--goodput` takes ttft, tpot and e2el, in vLLM as in lumen: a server that stalls can be all good, so read
 # p99 of ITL beside it. And with `--request-rate` *and* `--max-concurrency` vLLM's client holds requests back when the server
@@ -770,118 +793,13 @@ lab = stall_lab(model, tokenizer, tokens=40, length=256, every=16)
 # ## Recap
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-markdown(
-    f"- **Four times.** Of one answer with a stall of {milliseconds(longest / 1e3)}, TPOT said {milliseconds(answer.tpot)}, the "
-    f"median gap {milliseconds(usual / 1e3)}. Only the gaps one by one showed it.\n"
-    f"- **Who notices.** Stalls in {100 * CHANCE:.0f} % of the gaps reach {expected:.0f} % of answers of {TOKENS} tokens by formula, "
-    f"{share:.0f} % measured. For 500 tokens, one gap in a thousand reaches {100 * (1 - 0.999**499):.0f} %.\n"
-    f"- **The tester who waits.** One freeze made {slow_due} of {REQUESTS} requests slow; the tester who waits counted {slow_sent}. "
-    "Measure from the intended time.\n"
-    f"- **Goodput.** At 90 % load p99 is {ninety_nine[0.9]:.0f} service times. A promise of eight is kept by 99 % up to a load of "
-    f"{allowed:g}, and a token then costs {1 / allowed:.2f} times what the full machine's would."
-)
+markdown(f"{ch03.recap(answer, CHANCE, TOKENS, testers, curves, priced)}")
 
 # %% [markdown]
 # ## Quiz
 
 # %% tags=["hide-input"]
-Quiz(
-    [
-        {
-            "kind": "choice",
-            "question": "p99 of TPOT is 45 ms, p99 of ITL is 900 ms. What is going on?",
-            "choices": [
-                {
-                    "text": "One of the two was measured wrongly.",
-                    "why": "Both can be right: one is per answer, the other per gap.",
-                },
-                {
-                    "text": "Answers are quick on average, and some of their gaps are stalls.",
-                    "ok": True,
-                    "why": "TPOT divides each stall by the length of its answer; ITL keeps it whole.",
-                },
-                {
-                    "text": "One request in a hundred is twenty times slower than the others, from its first token to its last.",
-                    "why": "Then its TPOT would be high, and p99 of TPOT with it.",
-                },
-                {
-                    "text": "The first tokens are slow.",
-                    "why": "The wait for the first token is TTFT, in neither of the two.",
-                },
-            ],
-        },
-        {
-            "kind": "numeric",
-            "question": "One gap in 200 is a stall, independently. What share of answers of 101 tokens has at least one?",
-            "answer": 39.4,
-            "tolerance": 1.0,
-            "unit": "%",
-            "right": "100 gaps: 1 − 0.995^100 = 39.4 %.",
-            "wrong": "All gaps of an answer must be clean for it to be clean.",
-            "slips": [
-                {"answer": 0.5, "why": "That is the share of the gaps. An answer has a hundred of them."},
-                {"answer": 50, "why": "Adding 100 × 0.5 % counts answers with two stalls twice."},
-                {"answer": 60.6, "why": "That is the share of clean answers."},
-            ],
-        },
-        {
-            "kind": "choice",
-            "question": "A load test with 16 users, each waiting for its answer, finds p99 = 300 ms. What do real users see at the same request rate?",
-            "choices": [
-                {
-                    "text": "More, if the server ever slows down.",
-                    "ok": True,
-                    "why": "People go on arriving. A closed loop leaves out the requests that would have come meanwhile.",
-                },
-                {
-                    "text": "The same: the number of requests per second is the same.",
-                    "why": "In the test no more than 16 are ever under way. When the server is slow it is asked less.",
-                },
-                {
-                    "text": "Less: 16 at every moment is a harder test than people who come and go.",
-                    "why": "16 is a ceiling as well. While the server is slow, real users pile up beyond it.",
-                },
-            ],
-        },
-        {
-            "kind": "numeric",
-            "question": "One server, service time 100 ms, Poisson arrivals at a load of 80 %. The mean latency?",
-            "answer": 300,
-            "tolerance": 5,
-            "unit": "ms",
-            "right": "100 + 0.8 / 0.2 · 100 / 2 = 300 ms.",
-            "wrong": "s + load / (1 − load) · s / 2.",
-            "slips": [
-                {"answer": 200, "why": "That is the wait alone; being served takes 100 ms more."},
-                {
-                    "answer": 500,
-                    "why": "That is for exponential service times. Here all are equal, and the wait is half.",
-                },
-                {"answer": 100, "why": "That is a request that never finds anybody before it."},
-            ],
-        },
-        {
-            "kind": "choice",
-            "question": "Three replicas report p99 latencies of 1, 1 and 4 s. The p99 of the service?",
-            "choices": [
-                {
-                    "text": "2 s, the mean of the three",
-                    "why": "Percentiles do not average. If a third of the requests go to the slow replica, look near its p97.",
-                },
-                {
-                    "text": "4 s, that of the slowest replica",
-                    "why": "That is the p99 of the slow replica's own requests. Those of the others dilute it, by an unknown amount.",
-                },
-                {
-                    "text": "These three numbers do not say.",
-                    "ok": True,
-                    "why": "You need the samples, or histograms with the same buckets, added up.",
-                },
-            ],
-        },
-    ],
-    id="03",
-)
+Quiz.of("03")
 
 # %% [markdown]
 # ## Exercises
@@ -908,20 +826,32 @@ markdown(grading.table("03"))
 # ## Provenance
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-print(session)
-print("timed by lumen.bench.token_times and lumen.bench.measure: device waited for, garbage collector off")
-print("queues: simulated, seed 1; the short runs of 'Where it loses': seeds 0 to 199")
 if is_static():  # run for the book: publish the raw samples
     bench.evidence(
         "ch03_measuring",
         {
             "answer": answer.arrivals,
-            "alone": alone.arrivals,
-            "crowd": [record.arrivals for record in crowd],
-            "tested": [(r.intended, r.start, r.end) for r in tested],
             "service": samples(calm, "e2el"),
-            "freeze": freeze_timed,
+            "reading": reading,
+            "visits": visits,
+            "load": LOAD,
+            "rounds": {
+                who: [
+                    {
+                        "due_sent_done": [
+                            (r.intended, r.start, r.end) for r in seen
+                        ],
+                        "taken": taken,
+                    }
+                    for seen, taken in several
+                ]
+                for who, several in rounds.items()
+            },
         },
         seed=0,
     )
-print("raw samples: book/evidence/ch03_measuring.json")
+provenance(
+    session,
+    evidence=["ch03_measuring"],
+    notes=["simulated, seed 1: the queues and the engine; seed 0: stalls"],
+)

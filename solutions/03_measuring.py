@@ -16,7 +16,7 @@
 #
 # [Colab: chapter](https://colab.research.google.com/github/lumen-course/lumen/blob/main/chapters/03_measuring.ipynb) [Colab: exercises](https://colab.research.google.com/github/lumen-course/lumen/blob/main/exercises/03_measuring.ipynb) [Colab: solutions](https://colab.research.google.com/github/lumen-course/lumen/blob/main/solutions/03_measuring.ipynb)
 #
-# CPU is enough · read 30 min · run 2 min · practise 96 min · here: [chapter](../chapters/03_measuring.ipynb), [exercises](../exercises/03_measuring.ipynb)
+# CPU is enough · read 30 min · run 1 min · practise 96 min · here: [chapter](../chapters/03_measuring.ipynb), [exercises](../exercises/03_measuring.ipynb)
 #
 # </div>
 
@@ -32,16 +32,10 @@ import os
 import subprocess
 import sys
 
-if (
-    importlib.util.find_spec("lumen") is None
-):  # Colab: brings lumen, leaves torch and numpy as they are
+if importlib.util.find_spec("lumen") is None:  # Colab: brings lumen, leaves torch and numpy as they are
     repository = "git+https://github.com/lumen-course/lumen@main"
-    wanted = "lumen-inference @ " + os.environ.get(
-        "LUMEN_SOURCE", repository
-    )
-    subprocess.run(
-        [sys.executable, "-m", "pip", "install", "-q", wanted], check=True
-    )
+    wanted = "lumen-inference @ " + os.environ.get("LUMEN_SOURCE", repository)
+    subprocess.run([sys.executable, "-m", "pip", "install", "-q", wanted], check=True)
     importlib.invalidate_caches()
 
 import lumen
@@ -75,8 +69,8 @@ grader = grading.for_chapter("03")
 # | `error` | `""`, or what went wrong |
 #
 # Write `report`. It returns `mean_tpot`, `p99_itl`, `p99_e2el` (`None` where there is nothing to take it of) and `good`: how
-# many requests got their first token within `limits[0]` and had a TPOT of at most `limits[1]`. All times are in seconds, the
-# limits too, and what a user waits is counted on the user's clock.
+# many requests waited at most `limits[0]` for their first token and had a TPOT of at most `limits[1]`. All times are in
+# seconds, the limits too, and what a user waits is counted on the user's clock.
 #
 # <details><summary>Hint 1: what is asked, in other words</summary>
 #
