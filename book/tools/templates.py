@@ -14,10 +14,12 @@ import os
 import subprocess
 import sys
 
-if importlib.util.find_spec("lumen") is None:  # Colab: brings lumen, leaves torch and numpy as they are
-    repository = "{source}"
-    wanted = "{wanted} @ " + os.environ.get("LUMEN_SOURCE", repository)
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", wanted], check=True)
+# Colab: brings lumen, leaves torch and numpy as they are
+if importlib.util.find_spec("lumen") is None:
+    address = "{source}"
+    address = os.environ.get("LUMEN_SOURCE", address)
+    pip = [sys.executable, "-m", "pip", "install", "-q"]
+    subprocess.run([*pip, "{wanted} @ " + address], check=True)
     importlib.invalidate_caches()
 
 import lumen

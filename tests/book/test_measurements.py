@@ -18,7 +18,6 @@ from lumen.explore.last_cell import MIME
 ROOT = Path(__file__).parents[2]
 # Chapters without `provenance` in their last cell. Each must lack it, so a chapter that has it leaves the list.
 NOT_YET = {
-    "01_prefill_decode",
     "04_kv_cache",
     "05_paged_cache",
     "06_prefix_cache",

@@ -1,0 +1,475 @@
+"""What chapter 01 shows: one prompt, passes of many sizes, floors and levers. Functions of data, no clock, no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from lumen import cost, hardware
+from lumen.bench import Estimate, miss, says, sentence
+from lumen.explore.lab import milliseconds
+from lumen.explore.step_waterfall import waterfall
+from lumen.explore.theme import figure, label_line, log_axis, palette
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+    from lumen.bench import Measured
+    from lumen.hardware import Chip
+    from lumen.models.config import ModelConfig
+
+Table = tuple[list[list[Any]], list[str], str]
+ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)  # of one pass; the store's prefills of these lengths
+A100, H100 = hardware.CHIPS["A100 80GB SXM"], hardware.CHIPS["H100 SXM"]
+READING = 238  # words a minute, silent reading of English non-fiction: Brysbaert 2019, mean of 190 studies
+DEEPSEEK = (
+    "https://github.com/deepseek-ai/open-infra-index/blob/main/202502OpenSourceWeek/"
+    "day_6_one_more_thing_deepseekV3R1_inference_system_overview.md"
+)
+
+
+# one prompt, one answer ---------------------------------------------------------------------------
+def worth(read: Measured, step: Measured) -> float:
+    """Tokens of the prompt whose share of the prefill takes as long as one token of the answer."""
+    return step.seconds / (read.seconds / read.name.context)
+
+
+def opening(read: Measured, step: Measured) -> str:
+    length = read.name.context
+    return (
+        f"The {length} tokens of the prompt take **{milliseconds(read.seconds)}**, which is "
+        f"{milliseconds(read.seconds / length)} each. One token of the answer takes **{milliseconds(step.seconds)}**: "
+        f"as much as **{worth(read, step):.0f} tokens of the prompt**. Keep that number. The rest of the page explains "
+        "it, and then moves it."
+    )
+
+
+def staircase_figure(times: Sequence[float], prompt: int) -> go.Figure:
+    """One generation: tokens that the model has been through, against the clock. `times` of each token, in s."""
+    when = [1e3 * t for t in times]
+    fig = figure(
+        f"{prompt} tokens are read in one go; each further one waits its turn",
+        x="time (ms)",
+        y="tokens the model has been through",
+    )
+    fig.add_scatter(x=[0, when[0]], y=[0, prompt], mode="lines", line={"color": palette.blue, "width": 4})
+    steps = list(range(prompt, prompt + len(when)))
+    fig.add_scatter(
+        x=when, y=steps, mode="lines+markers", line={"color": palette.orange, "shape": "hv"}
+    )  # a step's token is through when the next one comes
+    label_line(fig, when[0] / 2, prompt / 2, "prefill", palette.blue, anchor="left", shift=-14)
+    label_line(fig, when[-1], steps[-1], "decode", palette.orange, anchor="right", shift=16)
+    return fig
+
+
+# the model ----------------------------------------------------------------------------------------
+def matrices(config: ModelConfig, dtype: object, prompt: int) -> Table:
+    """Bytes and arithmetic of each kind of matrix, for one row and for a prompt."""
+    size = cost.bytes_per_value(dtype)
+    rows = [
+        [m.name, m.weights * size / 1e6, 2 * m.weights / 1e6, 2 * m.weights * prompt / 1e9, m.count]
+        for m in cost.matmuls(config)
+    ]
+    total = cost.flops_per_token(config).total
+    rows.append(["all", cost.weight_bytes(config, dtype) / 1e6, total / 1e6, total * prompt / 1e9, None])
+    return rows, ["matrix", "MB to read", "MFLOP, 1 row", f"GFLOP, {prompt} rows", "layers"], "lrrrr"
+
+
+def clocks(config: ModelConfig, chip: Chip, dtype: object) -> tuple[float, float]:
+    """To read the weights once, and the arithmetic of one row at the peak. [s]"""
+    one_row = 2 * cost.parameters(config).total / chip.peak(dtype)
+    return cost.weight_bytes(config, dtype) / chip.bandwidth, one_row
+
+
+def symbols(config: ModelConfig, chip: Chip, dtype: object) -> Table:
+    """The formula's symbols as numbers of this machine."""
+    n, w = cost.parameters(config).total, cost.weight_bytes(config, dtype)
+    read, row = clocks(config, chip, dtype)
+    exact = cost.flops_per_token(config).total / 1e6
+    rows = [
+        ["$N$", f"{n / 1e6:.1f} million", "parameters of SmolLM2"],
+        [
+            "$2N$",
+            f"{2 * n / 1e6:.0f} million",
+            f"operations a token; counted one by one: {exact:.0f} million",
+        ],
+        [
+            "$W$",
+            f"{w / 1e6:.0f} MB",
+            f"bytes that one pass reads, {8 * cost.bytes_per_value(dtype):.0f} bits a weight",
+        ],
+        ["bandwidth", f"{chip.bandwidth / 1e9:.3g} GB/s", "measured on this machine"],
+        ["peak", f"{chip.peak(dtype) / 1e9:,.0f} GFLOP/s", "measured, the best of many sizes"],
+        ["$W$ / bandwidth", f"{1e3 * read:.3g} ms", "to read the weights once"],
+        ["$2N$ / peak", f"{1e3 * row:.3g} ms", "arithmetic of one row"],
+    ]
+    return rows, ["symbol", "here", "what it is"], "lrl"
+
+
+# sixteen rows -------------------------------------------------------------------------------------
+def rows_title(ratio: Estimate) -> str:
+    return f"Sixteen times the work takes {ratio.value:.2g} times as long"
+
+
+def rows_figure(passes: Mapping[int, Measured], config: ModelConfig, chip: Chip, dtype: object) -> go.Figure:
+    """Time of a pass by its rows, above its two bounds."""
+    read, row = (1e3 * t for t in clocks(config, chip, dtype))
+    ms = {count: taken.ms for count, taken in passes.items()}
+    fig = figure(
+        f"512 times the work takes {ms[512] / ms[1]:.0f} times as long",
+        x="rows in one pass (tokens)",
+        y="time of the pass (ms)",
+        height=440,
+        log_y=True,
+    )
+    counts = list(ms)
+    log_axis(fig, "x", counts)
+    fig.add_scatter(
+        x=counts, y=[read] * len(counts), mode="lines", line={"color": palette.blue, "dash": "dash"}
+    )
+    fig.add_scatter(
+        x=counts, y=[row * r for r in counts], mode="lines", line={"color": palette.green, "dash": "dash"}
+    )
+    fig.add_scatter(x=counts, y=list(ms.values()), mode="lines+markers", line_color=palette.orange)
+    label_line(fig, 512, read, "read the weights once", palette.blue, shift=-12)
+    label_line(fig, 32, row * 32, "arithmetic at peak", palette.green, anchor="left", shift=-15)
+    label_line(fig, 1, ms[1], "measured", palette.orange, anchor="left", shift=28)
+    return fig
+
+
+def rows_table(passes: Mapping[int, Measured]) -> Table:
+    ms = {count: taken.ms for count, taken in passes.items()}
+    rows = [[r, ms[r], ms[r] / r, ms[1] / (ms[r] / r)] for r in (1, 4, 16, 64, 256, 512)]
+    return rows, ["rows", "ms a pass", "ms a row", "a row alone costs … of these"], "rrrr"
+
+
+def nearly_free(ms: Mapping[int, float]) -> int:
+    """The most rows, of those tried, up to which every pass takes less than twice as long as with one."""
+    return next((r for r, more in pairwise(ms) if ms[more] > 2 * ms[1]), list(ms)[-1])
+
+
+def rows_story(passes: Mapping[int, Measured], forecast: float, ratio: Estimate) -> str:
+    """What the curve says, and how far the forecast was off."""
+    ms = {count: taken.ms for count, taken in passes.items()}
+    why = (
+        "The forecast adds up operators that were timed one by one; [chapter 2](02_roofline.ipynb) shows its "
+        "misses over "
+        "many sizes and takes the largest apart."
+    )
+    return (
+        f"Up to **{nearly_free(ms)} rows** a pass takes less than twice as long as with one: it is busy with reading, "
+        "and further rows ride along. In a pass of 512 a row costs "
+        f"{milliseconds(ms[512] / 512e3)}; alone it costs {milliseconds(ms[1] / 1e3)}, "
+        f"**{ms[1] / (ms[512] / 512):.0f} times** as much. The two dashed lines are bounds. What lies between them and "
+        "the measured one is taken apart below.\n\n"
+        f"The cost model's forecast for sixteen rows against one: {miss(forecast, ratio, why)}"
+    )
+
+
+def ridges() -> Table:
+    """Rows at which arithmetic and reading take equally long, from datasheets."""
+    chips = (A100, H100, hardware.CHIPS["L4"], hardware.CHIPS["MI300X"])
+    rows = [
+        [c.name, round(hardware.ridge(c, "bf16")), c.peak("bf16") / 1e12, c.bandwidth / 1e12] for c in chips
+    ]
+    return (
+        rows,
+        ["chip (datasheet)", "rows until arithmetic takes as long as reading", "TFLOP/s, bf16", "TB/s"],
+        "lrrr",
+    )
+
+
+def ridge_takeaway(config: ModelConfig, chip: Chip, dtype: object, alone: float) -> str:
+    """`alone`: how many times as much a row costs alone as in a pass of 512, measured."""
+    read, row = clocks(config, chip, dtype)
+    bits = 8 * cost.bytes_per_value(dtype)
+    return (
+        "**Takeaway.** By the two rates alone, one token of the answer is worth peak × bytes per weight / "
+        "(2 × bandwidth) tokens of a long prompt. That belongs to the chip, whatever the model: "
+        f"{read / row:.0f} for this one at {bits:.0f} bits, {hardware.ridge(A100, 'bf16'):.0f} for an A100 and "
+        f"{hardware.ridge(H100, 'bf16'):.0f} for an H100 at 16 bits. The clock here says {alone:.0f}: real passes "
+        "reach neither rate in full. [Chapter 2](02_roofline.ipynb) calls peak / bandwidth the ridge."
+    )
+
+
+# the floor ----------------------------------------------------------------------------------------
+def step_waterfall(step: Measured, config: ModelConfig, chip: Chip, dtype: object) -> go.Figure:
+    parts = cost.waterfall(config, chip, "decode", step.seconds, 1, step.name.context, dtype)
+    share = dict(parts)["floor"] / step.seconds
+    return waterfall(parts, f"{share:.0%} of a decode step is reading that cannot be avoided")
+
+
+def floor_story(step: Measured, config: ModelConfig, chip: Chip, dtype: object) -> str:
+    parts = dict(cost.waterfall(config, chip, "decode", step.seconds, 1, step.name.context, dtype))
+    moved = cost.step_bytes(config, 1, step.name.context, dtype)
+    left = parts.get("residual", 0.0)
+    seven = 7e9 * 2 / A100.bandwidth
+    return (
+        f"The floor: {moved.weights / 1e6:.0f} MB of weights and {moved.cache_read / 1e6:.0f} MB of cache at "
+        f"{chip.bandwidth / 1e9:.3g} GB/s are **{milliseconds(parts['floor'])}**. The step takes "
+        f"{milliseconds(step.seconds)}, {step.seconds / parts['floor']:.1f} times as long. *Matrix products* is "
+        f"what the "
+        "same matrices took beyond their floor when they were timed alone, one after another; *operator starts* is "
+        f"Python and the library getting each of {cost.operators(config):,} operators under way. The last bar, "
+        f"{1e3 * left:+.1f} ms, is what none of these measurements explains.\n\n"
+        "The floor needs no benchmark, so it is the first check to make of any speed you are shown. A model that you "
+        f"have not got: 7 billion parameters in 16 bits are 14 GB; an A100 reads {A100.bandwidth / 1e12:.3g} TB/s; so "
+        f"a token takes at least **{1e3 * seven:.1f} ms**, and one user gets at most {1 / seven:.0f} tokens a second, "
+        "as long as every token is a pass of its own over all weights."
+    )
+
+
+# a long prompt ------------------------------------------------------------------------------------
+def growth_title(ttft: Estimate, tpot: Estimate) -> str:
+    return f"TTFT is {ttft.value:.0f} times as long, TPOT {tpot.value:.2g} times"
+
+
+@sentence(
+    example={"added": 0.08, "long": 1024, "short": 64},
+    more_words=["longer"],
+    less_words=["shorter"],
+)
+def growth(tpot: Estimate, added: float, long: int, short: int) -> str:
+    """TPOT behind a long prompt over TPOT behind a short one. `added`: share of further bytes that the step reads."""
+    return says(
+        tpot,
+        more=f"A step takes {{size}} longer ({{estimate}}). By bytes alone it would be {100 * added:.0f} %; attention "
+        "over a long cache is also arithmetic and other operators, which the waterfall of the long step shows.",
+        same=f"Between {short} and {long:,} tokens of context this run shows no difference in a step ({{estimate}}).",
+        less="A step came out {size} shorter ({estimate}), although it reads more. The two were not measured under "
+        "the same conditions.",
+    )
+
+
+def growth_story(tpot: Estimate, config: ModelConfig, dtype: object, long: int, short: int) -> str:
+    extra = cost.kv_bytes(config, long - short, 1, dtype)
+    weights = cost.weight_bytes(config, dtype)
+    even = weights / cost.kv_bytes_per_token(config, dtype)
+    return (
+        f"The step reads the same {weights / 1e6:.0f} MB of weights as before. {long - short:,} more tokens of context "
+        f"add {extra / 1e6:.0f} MB of cache, {extra / weights:.0%}. {growth(tpot, extra / weights, long, short)} The "
+        "prefill, in contrast, multiplies every weight with every token of the prompt.\n\n"
+        f"It does not last for ever: at {even:,.0f} tokens of context the cache weighs as much as the weights."
+    )
+
+
+def long_waterfall(step: Measured, config: ModelConfig, chip: Chip, dtype: object) -> go.Figure:
+    parts = cost.waterfall(config, chip, "decode", step.seconds, 1, step.name.context, dtype)
+    return waterfall(parts, f"The same step at a context of {step.name.context:,}")
+
+
+# levers -------------------------------------------------------------------------------------------
+def levers(
+    config: ModelConfig, chip: Chip, dtype: object, context: int
+) -> dict[str, tuple[str, float, float]]:
+    """name -> (example, seconds a token that it could save, seconds it saves from)."""
+    step = cost.predict_decode(config, chip, context, 1, dtype)
+    moved = cost.step_bytes(config, 1, context, dtype)
+    small = cost.weight_bytes(config, "q4_0")
+    eight = cost.predict_decode(config, chip, context, 8, dtype).seconds / 8
+    again = cost.predict_prefill(config, chip, context, 1, dtype).seconds
+    starts = min(step.parts["overhead"], step.seconds - (moved.weights + moved.cache_read) / chip.bandwidth)
+    bits = 8 * cost.bytes_per_value(dtype)
+    return {
+        "read fewer bytes": (
+            f"4.5 bits a weight for {bits:.0f}",
+            (moved.weights - small) / chip.bandwidth,
+            step.seconds,
+        ),
+        "more work per byte": ("8 users in one pass", step.seconds - eight, step.seconds),
+        "less overhead": (f"no cost of starting {cost.operators(config)} operators", starts, step.seconds),
+        "no work twice": ("a cache; without it, all tokens again", again - step.seconds, again),
+    }
+
+
+def lever_table(found: Mapping[str, tuple[str, float, float]]) -> Table:
+    rows = [
+        [name, f"{milliseconds(saved)} of {milliseconds(of)}", f"{saved / of:.0%}", what]
+        for name, (what, saved, of) in found.items()
+    ]
+    return rows, ["lever", "could save per token", "share", "example"], "lrrl"
+
+
+def lever_story(found: Mapping[str, tuple[str, float, float]]) -> str:
+    open_ones = {name: saved for name, (_, saved, _) in found.items() if name != "no work twice"}
+    best = max(open_ones, key=open_ones.__getitem__)
+    return (
+        "These are forecasts of the cost model for this machine, and what a perfect implementation would get. They do "
+        "not add up: bytes that are not read cannot be shared. The last lever is pulled already, by the cache of our "
+        f"loop; of the other three *{best}* reaches furthest here. Every later chapter pulls one of the four, and "
+        "measures what is left of the promise."
+    )
+
+
+# where it loses -----------------------------------------------------------------------------------
+def balance(read: Measured, step: Measured) -> float:
+    """Tokens of answer at which prefill and decode take equally long."""
+    return 1 + read.seconds / step.seconds
+
+
+def shares(runs: Sequence[tuple[Measured, Measured]]) -> go.Figure:
+    """Share of the wait that is decode, by length of the answer; computed from two measured times a line."""
+    lengths = [1, 2, 3, 5, 9, 17, 33, 65, 129, 257]
+    long = runs[-1]
+    fig = figure(
+        f"Behind {long[0].name.context:,} tokens, an answer of up to {balance(*long):.0f} tokens is mostly prefill",
+        x="tokens of answer",
+        y="share of the wait spent in decode (%)",
+    )
+    log_axis(fig, "x", [1, 2, 5, 10, 20, 50, 100, 200])
+    for (read, step), color in zip(runs, (palette.orange, palette.blue), strict=True):
+        share = [100 * (1 - read.seconds / cost.end_to_end(read.seconds, step.seconds, n)) for n in lengths]
+        fig.add_scatter(x=lengths, y=share, mode="lines+markers", line_color=color)
+        name = f"prompt of {read.name.context:,}"
+        label_line(fig, lengths[3], share[3], name, color, anchor="left", shift=-12)
+    fig.update_yaxes(range=[-5, 105])
+    return fig
+
+
+def shares_story(runs: Sequence[tuple[Measured, Measured]]) -> str:
+    (short_read, short_step), (long_read, long_step) = runs
+    return (
+        f"A classifier reads {long_read.name.context:,} tokens and says one word: 0 % decode. A lever of decode, "
+        f"such as "
+        "sharing a step with other users or guessing several tokens ahead, saves nothing of its "
+        f"{milliseconds(long_read.seconds)}. Prefill and decode weigh the same when the answer has 1 + TTFT / TPOT "
+        f"tokens: {balance(short_read, short_step):.0f} behind {short_read.name.context} tokens, "
+        f"{balance(long_read, long_step):.0f} behind {long_read.name.context:,}. Before you choose a technique, "
+        f"find out "
+        "on which side of that number your traffic is."
+    )
+
+
+def wrong_tpot(runs: Sequence[tuple[Measured, Measured]], tokens: int = 9) -> Table:
+    """The negative control: latency over tokens, called TPOT."""
+    (a_read, a_step), (b_read, b_step) = runs
+    wrong = [cost.end_to_end(r.seconds, s.seconds, tokens) / tokens for r, s in runs]
+    rows = [
+        ["gaps after the first token", f"{b_step.seconds / a_step.seconds:.2f} ×", a_step.ms, b_step.ms],
+        ["latency / tokens", f"{wrong[1] / wrong[0]:.2f} ×", 1e3 * wrong[0], 1e3 * wrong[1]],
+    ]
+    headers = [
+        f"TPOT (ms), {tokens} tokens of answer",
+        "the prompt changes it",
+        f"prompt of {a_read.name.context}",
+        f"prompt of {b_read.name.context:,}",
+    ]
+    return rows, headers, "lrrr"
+
+
+def wrong_tpot_story(runs: Sequence[tuple[Measured, Measured]], tokens: int = 9) -> str:
+    read, step = runs[1]
+    blamed = cost.end_to_end(read.seconds, step.seconds, tokens) / tokens - step.seconds
+    return (
+        f"The wrong one charges decode with {milliseconds(blamed)} a token that belong to the prompt. It follows from "
+        'the two formulas alone: ask for more tokens, and the wrong "TPOT" gets better without anything having become '
+        "faster."
+    )
+
+
+# what it is worth ---------------------------------------------------------------------------------
+def readers(tokens_per_word: float) -> str:
+    rate = READING / 60 * tokens_per_word
+    return (
+        f"Adults read some {READING} words a minute ([Brysbaert 2019](https://doi.org/10.1016/j.jml.2019.104047), a "
+        f"review; most of them 175 to 300). At the {tokens_per_word:.1f} tokens a word of our paragraph that is "
+        f"{rate:.0f} tokens a second, so a stream keeps up with such a reader when its TPOT is below "
+        f"{1e3 * cost.tpot_of_rate(rate):.0f} ms."
+    )
+
+
+def prices(
+    in_tokens: float, here: float, config: ModelConfig, chip: Chip, dtype: object, context: int
+) -> Table:
+    """Tokens in that one token out is worth: DeepSeek's day, and this machine. `in_tokens` long was our prompt."""
+    rate_in, rate_out, hits = (
+        73_700,
+        14_800,
+        0.563,
+    )  # per second and node of 8 H800; share of the input from caches
+    price_in, price_hit, price_out = 0.55, 0.14, 2.19  # $ per million tokens, DeepSeek-R1, same source
+    paid = hits * price_hit + (1 - hits) * price_in
+    step = cost.predict_decode(config, chip, context, 32, dtype).seconds / 32
+    read = cost.predict_prefill(config, chip, int(in_tokens), 1, dtype).seconds / in_tokens
+    rows = [
+        ["rate in / rate out, tokens that a cache held left out", f"{rate_in * (1 - hits) / rate_out:.1f}"],
+        ["the same, with them (the figure that is often quoted)", f"{rate_in / rate_out:.1f}"],
+        ["list price out / in", f"{price_out / price_in:.1f}"],
+        ["price out / average price in", f"{price_out / paid:.1f}"],
+        ["SmolLM2 here, one user, measured", f"{here:.0f}"],
+        ["SmolLM2 here, 32 users in a pass, forecast", f"{step / read:.1f}"],
+    ]
+    return rows, ["one token out is worth … tokens in", "tokens"], "lr"
+
+
+def prices_story() -> str:
+    return (
+        f"The first four rows are DeepSeek's own figures for [24 hours in February 2025]({DEEPSEEK}), for a node of "
+        "eight H800 that does one of the two only; 56.3 % of the tokens in came from a cache on disk and cost next to "
+        "nothing. The last row is the cost model's answer to one change, 32 users in place of one, everything else as "
+        "it is here. Their service differs from ours in many more: model, chip, precision, experts. So the rows say "
+        "how far apart the two kinds of tokens are in different hands, and what sharing the read does to *our* number; "
+        "they do not say what made theirs."
+    )
+
+
+def recap(
+    passes: tuple[int, int, int],
+    read: Measured,
+    step: Measured,
+    config: ModelConfig,
+    chip: Chip,
+    dtype: object,
+) -> str:
+    """`passes`: passes and rows with a cache, rows without, as counted."""
+    count, rows, rows_without = passes
+    floor = dict(cost.waterfall(config, chip, "decode", step.seconds, 1, step.name.context, dtype))["floor"]
+    seven = 7e9 * 2 / A100.bandwidth
+    ridge, row = clocks(config, chip, dtype)
+    return (
+        f"- **The loop.** {count} tokens took {count} passes: {rows} rows with a cache, {rows_without:,} without. "
+        "Prefill and decode are two shapes of one call.\n"
+        f"- **Time per token.** At least bytes over bandwidth: {milliseconds(floor)} here, measured "
+        f"{milliseconds(step.seconds)}; {1e3 * seven:.1f} ms for a 7B model in 16 bits on an A100.\n"
+        f"- **In against out.** One token of the answer cost {worth(read, step):.0f} tokens of the prompt here. "
+        f"From the "
+        f"two rates alone it would be {ridge / row:.0f} here, {hardware.ridge(A100, 'bf16'):.0f} on an A100, "
+        f"{hardware.ridge(H100, 'bf16'):.0f} on an H100.\n"
+        "- **Levers.** Fewer bytes, more work per byte, less overhead, no work twice; each with the milliseconds that "
+        "it can move, in the table above."
+    )
+
+
+PRODUCTION = [
+    (
+        "vllm",
+        "TTFT, TPOT without the first token, and every gap",
+        "`vllm bench serve`; `/metrics` has `vllm:time_to_first_token_seconds`",
+        "benchmarking/cli/",
+    ),
+    (
+        "sglang",
+        "the same for a running server, or for one static batch",
+        "`python -m sglang.bench_serving`, `python -m sglang.bench_one_batch`",
+        "https://github.com/sgl-project/sglang/blob/main/docs/developer_guide/benchmark_and_profiling.md",
+    ),
+    (
+        "tensorrt-llm",
+        "latency and throughput as two runs",
+        "`trtllm-bench latency`, `trtllm-bench throughput`",
+        "https://nvidia.github.io/TensorRT-LLM/commands/trtllm-bench.html",
+    ),
+    (
+        "llama.cpp",
+        "tokens a second of both phases",
+        "`llama-bench -p 512 -n 128`: `pp512`, `tg128`",
+        "tools/llama-bench/README.md",
+    ),
+    (
+        "transformers",
+        "a cache unless told otherwise",
+        "`generate(use_cache=...)`; pass `attention_mask`",
+        "https://huggingface.co/docs/transformers/main_classes/text_generation",
+    ),
+]
