@@ -301,9 +301,11 @@ def test_overhead_adds_on_a_cpu_and_hides_on_a_gpu():
 def test_operators_between_weights_start_cold():
     """Left out at first: in batch 1 the forecast missed 7 % of the step, as the probe's own step fits the caches."""
     warm = cost.predict_decode(SMOL, measured_chip(), 1, dtype="fp32")
-    cold_chip = measured_chip(cold_overhead_s=3e-5, cache_bytes=32e6)
+    cold_chip = measured_chip(cold_overhead=((1, 3e-5), (2, 4e-5)), cache_bytes=32e6)
     cold = cost.predict_decode(SMOL, cold_chip, 1, dtype="fp32")
     assert cold.parts["overhead"] == pytest.approx(3 * warm.parts["overhead"])
+    rows = cost.predict_decode(SMOL, cold_chip, 1, 8, "fp32")
+    assert rows.parts["overhead"] == pytest.approx(4 * warm.parts["overhead"]), "by rows"
     small = SMOL.with_(vocab_size=1000, num_layers=2)  # 16 MB of weights leave the rest where it is
     assert cost.weight_bytes(small, "fp32") < 32e6
     parts = [cost.predict_decode(small, c, 1, dtype="fp32").parts for c in (measured_chip(), cold_chip)]

@@ -68,7 +68,16 @@ def machine(tmp_path, monkeypatch):
     def quick(device, name, count, progress):
         calls.append(torch.get_num_threads())
         rates = {"fp32": 9e9}
-        return Chip(name, rates, 2e10, 1e10, kind="measured", overhead_s=1e-6, achieved={"fp32": CURVES})
+        return Chip(
+            name,
+            rates,
+            2e10,
+            1e10,
+            kind="measured",
+            overhead_s=1e-6,
+            cold_overhead=((1, 2e-6),),
+            achieved={"fp32": CURVES},
+        )
 
     monkeypatch.setattr(measured, "_measure", quick)
     return calls
@@ -250,7 +259,7 @@ def test_the_whole_measurement_ends_in_time(small, tick):
     assert clock.now <= (17.0 if tick == 0.03 else 30.0)
     assert tick == 0.03 or "cut short: " in chip.note
     assert chip.details["seconds"] <= clock.now
-    assert chip.overhead_s > 0 and chip.cold_overhead_s > 0 and chip.bandwidth > 0
+    assert chip.overhead_s > 0 and chip.overhead(1e12) > 0 and chip.bandwidth > 0
     known = {
         "bandwidth",
         "overhead",
@@ -277,7 +286,9 @@ def test_every_probe_gives_a_rate_of_a_real_machine(small):
     """Between a thousandth of and a thousand times a laptop: a wrong factor of a million in a unit would show."""
     cpu = torch.device("cpu")
     with torch.inference_mode():
-        curves, products, _ = probes.achieved(Layers(cpu, torch.float32), (1, 3, 64), Budget(99.0, Ticks(0.01)), 3.0)
+        curves, products, _ = probes.achieved(
+            Layers(cpu, torch.float32), (1, 3, 64), Budget(99.0, Ticks(0.01)), 3.0
+        )
         reads = probes.read_bandwidth(cpu, Budget(1.0, Ticks(0.01)), 0.1)
         warm = starts.warm_start(cpu, torch.float32, Budget(1.0, Ticks(0.01)), 0.1)
     assert [rows for rows, _ in curves.matmul] == [1, 3, 64]
@@ -285,8 +296,8 @@ def test_every_probe_gives_a_rate_of_a_real_machine(small):
     rates = [rate for curve in named for _, rate in curve] + [1 / samples.best for samples in reads.values()]
     assert all(1e7 < rate < 1e13 for rate in rates)
     assert all(0 <= start < 1e-2 for _, start in curves.matmul_start)
-    cold = [samples.median for samples in products.between]
-    assert len(cold) == 2 and all(1e-7 < seconds < 1e-2 for seconds in [warm.median, *cold])
+    cold = dict(products.between.curve)
+    assert set(cold) == {1, 3} and all(1e-7 < seconds < 1e-2 for seconds in [warm.median, *cold.values()])
 
 
 def test_products_are_timed_with_the_kernel_that_a_loaded_model_runs(small, monkeypatch):

@@ -202,7 +202,7 @@ def _sum(
         # The start of a product was measured with the product; a GPU's host has to start every operator.
         count = operators(config) - (products(config) if curves and not chip.asynchronous else 0)
     read = weight_bytes(config, dtype if weight_dtype is None else weight_dtype)
-    overhead = chip.overhead(read) * count
+    overhead = chip.overhead(read, rows) * count
     work = sum(part.seconds for part in parts.values())
     # A CPU starts an operator when the last one has ended; a GPU works while the host prepares the next.
     seconds = max(work, overhead) if chip.asynchronous else work + overhead

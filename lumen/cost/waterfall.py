@@ -47,7 +47,7 @@ def waterfall(
         raise ValueError(f'The phase is "decode" or "prefill", not {phase!r}.')
     if not (math.isfinite(measured_seconds) and measured_seconds > 0):
         raise ValueError(f"A measured time is a number of seconds above 0, got {measured_seconds}.")
-    bare = dataclasses.replace(chip, achieved={}, overhead_s=0.0, cold_overhead_s=0.0)
+    bare = dataclasses.replace(chip, achieved={}, overhead_s=0.0, cold_overhead=())
     floor, forecast = (_predicted(config, c, phase, batch, context, dtype, cache) for c in (bare, chip))
 
     def above(*names: str) -> float:

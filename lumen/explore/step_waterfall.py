@@ -36,7 +36,7 @@ def waterfall(parts: Sequence[tuple[str, float]], title: str, unit: str = "ms") 
         at += size
     right = max(max(start, start + size) for _, start, size in bars)
     left = min(0.0, min(start + size for _, start, size in bars))
-    step = 0.5 * min(right - left, 1e9) or 1.0
+    room = 0.85 * (right - left)  # for the longest bar's label, on a phone too
     fig = figure(title, x=f"time ({unit})", y="part of the time", height=92 + 46 * (len(bars) + 1))
     colors = {"floor": palette.grey, "residual": palette.orange}
     fig.add_bar(
@@ -57,35 +57,30 @@ def waterfall(parts: Sequence[tuple[str, float]], title: str, unit: str = "ms") 
         hovertemplate=f"measured: %{{x:.3g}} {unit}<extra></extra>",
     )  # fmt: skip
     for name, start, size in [*bars, ("measured", 0.0, total)]:
-        low, high = min(start, start + size), max(start, start + size)
-        after = (high - left) <= 0.55 * (right - left)
-        text = f"{total:.3g} {unit}" if name == "measured" else _label(name, size, total, unit)
-        if after or low - left > 0.45 * (right - left):
-            fig.add_annotation(
-                x=high if after else low, y=name, text=text, showarrow=False,
-                xanchor="left" if after else "right", xshift=5 if after else -5,
-            )  # fmt: skip
-        else:  # a long bar has room for its own label, in white, which every colour of the palette carries
-            fig.add_annotation(
-                x=high, y=name, text=text, showarrow=False, xanchor="right", xshift=-5, font={"color": "#fff"}
-            )
+        text = f"{_number(total)} {unit}" if name == "measured" else _label(name, size, total, unit)
+        fig.add_annotation(
+            x=max(start, start + size), y=name, text=text, showarrow=False, xanchor="left", xshift=5
+        )
     for (name, start, size), (following, _, _) in zip(bars, [*bars[1:], ("measured", 0.0, 0.0)], strict=True):
         fig.add_scatter(
             x=[start + size] * 2, y=[name, following], mode="lines", hoverinfo="skip",
             line={"color": palette.grey, "width": 1, "dash": "dot"},
         )  # fmt: skip
     fig.update_layout(barmode="overlay", bargap=0.2)
-    fig.update_xaxes(range=[left - (0.04 * step if left else 0.0), right + 0.04 * step])
+    fig.update_xaxes(range=[left, right + room])
     fig.update_yaxes(
-        title_text=None, type="category", autorange="reversed",
+        title_text=None, type="category", autorange="reversed", ticks="outside", ticklen=5, tickcolor="rgba(0,0,0,0)",
         categoryorder="array", categoryarray=[*(name for name, _, _ in bars), "measured"],
     )  # fmt: skip
     return fig
 
 
+def _number(value: float, sign: str = "") -> str:
+    return format(value, f"{sign},.0f" if abs(value) >= 1000 else f"{sign}.3g")
+
+
 def _label(name: str, size: float, total: float, unit: str) -> str:
     """12.3 ms, and its share of the whole; signed where the sign is news."""
-    signed = name == "residual" or size < 0
-    number = f"{size:+.3g}" if signed else f"{size:.3g}"
-    share = f", {size / total:{'+' if signed else ''}.0%}" if total > 0 else ""
-    return f"{number} {unit}{share}".replace("-", "\N{MINUS SIGN}")
+    sign = "+" if name == "residual" or size < 0 else ""
+    share = f", {size / total:{sign}.0%}" if total > 0 else ""
+    return f"{_number(size, sign)} {unit}{share}".replace("-", "\N{MINUS SIGN}")

@@ -60,10 +60,11 @@ class Chip:
     operator.
 
     The rest is for chips that were measured, and empty for a datasheet, which makes its predictions bounds.
-    `overhead_s` is the time an operator takes beyond its work when code and data lie in the caches,
-    `cold_overhead_s` when weights were read since it last ran, more of them than `cache_bytes`, the last
-    cache, holds. `achieved` holds curves by format. `uncertainty` says how sure each rate is: half the width
-    of the middle half of its samples, as a share of their median; 1 for what was sampled less than three times.
+    `overhead_s` is the time an operator takes beyond its work when code and data lie in the caches;
+    `cold_overhead` the same, by number of rows, when more weights were read since it last ran than
+    `cache_bytes`, the last cache, holds. `achieved` holds curves by format. `uncertainty` says how sure each
+    rate is: half the width of the middle half of its samples, as a share of their median; 1 for what was
+    sampled less than three times.
     """
 
     name: str
@@ -73,7 +74,7 @@ class Chip:
     power_w: float | None = None
     price_per_hour: float | None = None
     overhead_s: float = 0.0
-    cold_overhead_s: float = 0.0
+    cold_overhead: Curve = ()
     cache_bytes: float = 0.0
     source: str = ""
     kind: Kind = "datasheet"
@@ -84,10 +85,10 @@ class Chip:
     details: Mapping[str, float] = field(default_factory=dict)
     uncertainty: Mapping[str, float] = field(default_factory=dict)
 
-    def overhead(self, weight_bytes: float) -> float:
+    def overhead(self, weight_bytes: float, rows: int = 1) -> float:
         """Seconds an operator takes beyond its work in a model that reads so many bytes of weights a step. [s]"""
-        cold = self.cold_overhead_s > 0 and weight_bytes > self.cache_bytes
-        return self.cold_overhead_s if cold else self.overhead_s
+        cold = self.cold_overhead and weight_bytes > self.cache_bytes
+        return at(self.cold_overhead, rows) if cold else self.overhead_s
 
     def peak(self, dtype: object = "bf16") -> float:
         """Dense FLOP/s in a format. Takes "bf16", "bfloat16" or torch.bfloat16. [FLOP/s]"""

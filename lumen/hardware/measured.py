@@ -6,7 +6,6 @@ import dataclasses
 import json
 import os
 import re
-import statistics
 import time
 import warnings
 from collections.abc import Callable
@@ -15,10 +14,10 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
-from lumen.hardware.chip import Achieved, Chip
+from lumen.hardware.chip import Achieved, Chip, Curve
 from lumen.hardware.identity import cpu_name, gpu_name, memory_bytes, versions
 
-LAYOUT = 5  # of the kept file; a change makes older files be measured again
+LAYOUT = 6  # of the kept file; a change makes older files be measured again
 BUDGET_S = 15.0
 # The most important first: a slow machine has no time for all.
 ROWS = (1, 8, 2, 4, 32, 16, 3, 512, 64, 128, 4096)
@@ -124,15 +123,16 @@ def _measure(
                 continue
             if short == "fp32":
                 warm = starts.warm_start(device, dtype, budget, budget_s / 15)
-            seconds = (budget_s - budget.spent) / (len(formats) - len(curves))
+            seconds = max(0.0, budget_s - budget.spent) / (len(formats) - len(curves))
             curves[short], products, spread = probes.achieved(Layers(device, dtype), rows, budget, seconds)
             peaks[short] = products.peak
             sure |= {f"{short} {what}": share for what, share in spread.items()}
             if short == "fp32":
                 cold = products.between
+        bar.update(100 - bar.n)
     sure["overhead"] = warm.spread
-    if cold:
-        sure["cold overhead"] = statistics.median(samples.spread for samples in cold)
+    if cold.curve:
+        sure["cold overhead"] = cold.uncertainty
     note = f"torch {torch.__version__}; bandwidth is the faster of a matrix-vector product and a sum"
     if read < 4 * last:
         note += f"; {read / 2**20:.0f} MiB read in turn, only {read / last:.1f} times the last cache"
@@ -145,7 +145,7 @@ def _measure(
         bandwidth=max(1 / samples.best for samples in reads.values()),
         memory=float(memory),
         overhead_s=warm.median,
-        cold_overhead_s=statistics.median(samples.median for samples in cold) if cold else 0.0,
+        cold_overhead=cold.curve,
         cache_bytes=float(last),
         source="lumen.hardware.measure",
         kind="measured",
@@ -177,13 +177,17 @@ def _read(path: Path, key: dict[str, Any]) -> Chip:
         raise ValueError("it belongs to another machine or version")
     fields = dict(kept["chip"])
     fields["achieved"] = {dtype: _curves(curves) for dtype, curves in fields["achieved"].items()}
+    fields["cold_overhead"] = _curve(fields["cold_overhead"])
     chip = Chip(**fields)
-    rates = [chip.bandwidth, chip.memory, chip.overhead_s, chip.cold_overhead_s, *chip.flops.values()]
+    rates = [chip.bandwidth, chip.memory, chip.overhead_s, *chip.flops.values()]
     if not all(isinstance(rate, float) and rate >= 0 for rate in rates) or chip.bandwidth == 0:
         raise ValueError("it holds rates that are not positive numbers")
     return chip
 
 
 def _curves(fields: dict[str, Any]) -> Achieved:
-    names = [field.name for field in dataclasses.fields(Achieved)]
-    return Achieved(**{name: tuple((int(x), float(y)) for x, y in fields[name]) for name in names})
+    return Achieved(**{field.name: _curve(fields[field.name]) for field in dataclasses.fields(Achieved)})
+
+
+def _curve(points: list[list[float]]) -> Curve:
+    return tuple((int(size), float(rate)) for size, rate in points)

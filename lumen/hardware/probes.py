@@ -87,9 +87,10 @@ def cache_read_curve(
 def elementwise_curve(layers: Layers, budget: Budget, seconds: float, rows: Sequence[int]) -> Measured:
     """B/s of a layer's norms, additions, rotation, activation function and reshape, by number of rows.
 
-    What they take beyond the same operators on a single row, whose fixed cost counts as overhead. A layer's
-    weights are read before each, off the clock, so that few rows are as cold as in a step. Many rows make
-    tensors so large that the allocator returns them to the system: every operator pays for fresh pages.
+    What they take beyond the same operators on two rows, whose fixed cost counts as overhead (a single row is
+    contiguous where two are not, and cheaper). A layer's weights are read before each, off the clock, so that few
+    rows are as cold as in a step. Many rows make tensors so large that the allocator returns them to the system:
+    every operator pays for fresh pages.
     """
     from lumen.models.layers import RMSNorm, rotate
 
@@ -121,12 +122,19 @@ def elementwise_curve(layers: Layers, budget: Budget, seconds: float, rows: Sequ
 
         return run
 
+    few, many = [n for n in rows if n <= 512], [n for n in rows if n > 512]
     took = budget.each(
-        "elementwise operators", {n: layer(n) for n in (rows[0], 1, *rows[1:])}, seconds, inner=inner(device)
+        "elementwise operators",
+        {n: layer(n) for n in (few[0], 2, *few[1:])},
+        seconds / 2,
+        inner=inner(device),
     )
-    start = took.pop(1).median if 1 in took else 0.0
+    if many:
+        these = {n: layer(n) for n in many}
+        took |= budget.each("elementwise operators of many rows", these, seconds / 2, inner=inner(device))
+    start = took.pop(2).median if 2 in took else 0.0
     beyond = {n: max(s.median - start, 0.1 * s.median) for n, s in took.items()}
-    work = {n: elementwise_bytes(config, n - 1, dtype) / config.num_layers for n in rows}
+    work = {n: elementwise_bytes(config, n - 2, dtype) / config.num_layers for n in rows}
     curve = tuple((n, work[n] / beyond[n]) for n in sorted(took))
     return Measured(curve, median(s.spread for s in took.values()))
 

@@ -25,12 +25,15 @@ MANY = 64  # rows from which on that start is lost in the work
 
 @dataclass(frozen=True)
 class Products:
-    """FLOP/s by number of rows, seconds a product takes beyond that, the best FLOP/s, and the operators between."""
+    """FLOP/s by number of rows, seconds a product takes beyond that, the best FLOP/s.
+
+    `between` is seconds of an operator between two products, by number of rows.
+    """
 
     rates: Measured
     starts: Curve
     peak: float
-    between: list[Samples]
+    between: Measured
 
 
 class Layers:
@@ -74,7 +77,7 @@ class Layers:
         like = torch.empty((), device=self.device, dtype=self.dtype)
         sets: dict[tuple[str, int], list[Linear]] = {}
         calls: dict[tuple[str, int], Callable[[], object]] = {}
-        steps: list[Step] = []
+        steps: dict[int, Step] = {}
         for m in (
             *self.some(1),
             *self.wide,
@@ -85,7 +88,7 @@ class Layers:
             calls["small", n] = partial(sweep, these, self.inputs(n))
             if n in few and self.device.type != "cuda":
                 calls["small", n] = step = Step(n, these, like)
-                steps.append(step)
+                steps[n] = step
             if n <= 8:  # from there on the start is small beside the work, and taken to be the same
                 sets["wide", n] = self.wide
                 calls["wide", n] = partial(sweep, self.wide, self.inputs(n))
@@ -110,11 +113,19 @@ class Layers:
                 starts.append((n, start))
             start = min(start, 0.9 * in_all / count)
             curve.append((n, work[small] / (in_all - start * count)))
+        between = {
+            n: Samples(tuple(step.operators_s[1:] or step.operators_s))
+            for n, step in sorted(steps.items())
+            if step.operators_s
+        }
         return Products(
             Measured(tuple(curve), median(samples.spread for samples in took.values())),
             tuple(starts) or ((1, 0.0),),
             max(work[key] / samples.best for key, samples in took.items()),
-            [Samples(tuple(step.operators_s[1:] or step.operators_s)) for step in steps if step.operators_s],
+            Measured(
+                tuple((n, samples.median) for n, samples in between.items()),
+                median(samples.spread for samples in between.values()) if between else 0.0,
+            ),
         )
 
 

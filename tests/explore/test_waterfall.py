@@ -54,13 +54,11 @@ def test_every_bar_has_its_label_and_the_order_is_kept():
     )
 
 
-@pytest.mark.parametrize("unit, shown", [("s", "0.0157 s"), ("µs", "1.57e+04 µs"), ("ms", "15.7 ms")])
+@pytest.mark.parametrize("unit, shown", [("s", "0.0157 s"), ("µs", "15,700 µs"), ("ms", "15.7 ms")])
 def test_the_unit_is_the_readers_choice(unit, shown):
     fig = waterfall(PARTS, "Units", unit=unit)
     assert fig.layout.xaxis.title.text == f"time ({unit})"
-    assert unit in labels(fig)["floor"]
-    if unit != "µs":
-        assert labels(fig)["floor"].startswith(shown)
+    assert labels(fig)["floor"].startswith(shown)
 
 
 @pytest.mark.parametrize(
