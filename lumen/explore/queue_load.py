@@ -49,7 +49,10 @@ def play(
     them is due. Requests start in order, each when it has come and a place is free. While the server stands
     still its own clock stands, too: the queue is played on that clock. The twin of `play` in queue_load.js.
     """
-    arrivals, begins, ends, frozen = [], [], [], []  # the last three on the server's clock
+    arrivals: list[float] = []
+    begins: list[float] = []  # these three on the server's clock
+    ends: list[float] = []
+    frozen: list[float] = []
     now = 0.0
     for i, gap in enumerate(gaps):
         now += gap * SERVICE / load / places

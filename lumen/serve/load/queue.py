@@ -45,9 +45,9 @@ def places(arrivals: Sequence[float], count: int, service: float = 1.0) -> np.nd
             f"A queue needs a place at least and a service time above 0, got {count} and {service}."
         )
     rows = -(-len(arrivals) // count)
-    due = np.full(rows * count, np.inf)
-    due[: len(arrivals)] = arrivals
-    due = due.reshape(rows, count)  # a column for each place
+    padded = np.full(rows * count, np.inf)
+    padded[: len(arrivals)] = arrivals
+    due = padded.reshape(rows, count)  # a column for each place
     turn = service * np.arange(rows)[:, None]
     ends = turn + service + np.maximum.accumulate(due - turn, axis=0)
     return ends.ravel()[: len(arrivals)] - np.asarray(arrivals, float)
