@@ -74,7 +74,7 @@ def test_a_guess_is_remembered_and_shown_beside_the_answer(page, modules):
     page.get_by_text("Reveal", exact=True).press("Enter")
     assert page.locator(".you-said").inner_text() == "You said 39,4 ×."
     page.locator(".plotly-graph-div[data-ready]").wait_for(timeout=120000)
-    labels = page.locator(".ytick text").all_inner_texts()
+    labels = page.locator(".ytick text").all_text_contents()
     assert set(labels) == {"your guess", "model", "measured"}
     show(page, modules)
     assert page.get_by_label("How many times?").input_value() == "39,4"
