@@ -70,10 +70,10 @@ def work(config: ModelConfig, phase: str, batch: int, length: int, dtype: object
     return cost.step_flops(config, batch, length).total, moved
 
 
-def starts(config: ModelConfig, chip: Chip, dtype: object) -> tuple[int, float]:
-    """How many operators a forward starts beside those in the products' own time, and how long that takes. [s]"""
-    seconds = cost.predict_decode(config, chip, 1, 1, dtype).parts["overhead"]
-    each = chip.overhead(cost.weight_bytes(config, dtype))
+def starts(config: ModelConfig, chip: Chip, dtype: object, rows: int = 1) -> tuple[int, float]:
+    """How many operators `rows` tokens start beside those in the products' own time, and how long that takes. [s]"""
+    seconds = cost.predict_decode(config, chip, 1, rows, dtype).parts["overhead"]
+    each = chip.overhead(cost.weight_bytes(config, dtype), rows)
     return round(seconds / each) if each else 0, seconds
 
 
@@ -98,9 +98,9 @@ def share_of_peak(est: Estimate, what: str, rate: float) -> str:
         at=50.0,
         bound=(None, 100.0),
         contradicts="the peak, which was measured in another minute",
-        less=head + "**{x} %** of that ({low} to {high}, n = {n}). The rest is left undone.",
-        same=head + "about half of that, {x} % ({low} to {high}, n = {n}).",
-        more=head + "more than half of that, {x} % ({low} to {high}, n = {n}).",
+        less=head + "**{x} %** of the peak ({low} to {high}, n = {n}). The rest is left undone.",
+        same=head + "about half of the peak, {x} % ({low} to {high}, n = {n}).",
+        more=head + "more than half of the peak, {x} % ({low} to {high}, n = {n}).",
     )
 
 
@@ -120,7 +120,7 @@ def opening(decode: Pass, prefill: Pass, chip: Chip, dtype: object) -> str:
     ]
     return (
         f"A large matrix product on this machine does **{chip.peak(dtype) / 1e9:,.0f} GFLOP/s**, a GFLOP being "
-        f"$10^9$ additions and multiplications. {words[0]} {words[1]} A step for one token takes "
+        f"$10^9$ additions and multiplications: its peak. {words[0]} {words[1]} A step for one token takes "
         f"{milliseconds(decode.measured.value)}."
     )
 
@@ -158,9 +158,9 @@ def third_clock(config: ModelConfig, chip: Chip, dtype: object) -> str:
     count, seconds = starts(config, chip, dtype)
     each = seconds / count if count else 0.0
     return (
-        f"Measured with operators that do next to nothing, a start takes {1e6 * each:.0f} µs here. SmolLM2 "
-        f"pays {count} of them in every pass, beside those inside its matrix products: "
-        f"**{milliseconds(seconds)}**, for one token as for a whole prompt."
+        "Measured with operators that do next to nothing, between reads of weights, a start takes "
+        f"{1e6 * each:.0f} µs here. SmolLM2 pays {count} of them in a decode step, beside those inside its "
+        f"matrix products: **{milliseconds(seconds)}**."
     )
 
 
@@ -191,10 +191,10 @@ def roof(title: str, chip: Chip, dtype: object, low: float = 0.2, high: float = 
 
 def with_starts(config: ModelConfig, chip: Chip, dtype: object, context: int) -> list[tuple[float, float]]:
     """(FLOP/B, FLOP/s) of decode steps of 1 to 256 users, if only clocks and operator starts took time."""
-    _, extra = starts(config, chip, dtype)
     points = []
     for users in (1, 2, 4, 8, 16, 32, 64, 128, 256):
         flops, moved = work(config, "decode", users, context, dtype)
+        _, extra = starts(config, chip, dtype, users)
         floor = max(flops / chip.peak(dtype), moved / chip.bandwidth)
         points.append((flops / moved, flops / (max(floor, extra) if chip.asynchronous else floor + extra)))
     return points
@@ -211,7 +211,7 @@ def picture(config: ModelConfig, decode: Pass, prefill: Pass, chip: Chip, dtype:
     fig.add_scatter(
         x=x, y=y, mode="lines", hoverinfo="skip", line={"color": palette.purple, "dash": "dash", "width": 1.5}
     )
-    label_line(fig, x[-1], y[-1], "decode, with operator starts", palette.purple, shift=-14)
+    label_line(fig, 1500, 1.5 * y[0], "– – decode, with operator starts", palette.purple, shift=0)
     for name, one, color in (("decode", decode, palette.orange), ("prefill", prefill, palette.blue)):
         ceiling = cost.roofline(one.intensity, chip, dtype)
         fig.add_scatter(
@@ -298,7 +298,8 @@ def users_text(config: ModelConfig, sweep: Mapping[int, Pass], taken: Mapping[in
         f"forecast from operators timed alone: {miss(said[users].seconds / said[1].seconds, ratio, why)} In it "
         f"the matrix products grow from {milliseconds(matrices[1])} to {milliseconds(matrices[users])}, "
         f"attention from {milliseconds(said[1].parts['attention'])} to "
-        f"{milliseconds(said[users].parts['attention'])}, and the operator starts not at all."
+        f"{milliseconds(said[users].parts['attention'])}, the operator starts from "
+        f"{milliseconds(said[1].parts['overhead'])} to {milliseconds(said[users].parts['overhead'])}."
     )
 
 
@@ -331,9 +332,10 @@ def users_figure(sweep: Mapping[int, Pass], chip: Chip, dtype: object) -> go.Fig
         text=[f"{n} users" for n in sweep], hovertemplate="%{text}: %{x:.3g} FLOP/B, %{y:.3s}FLOP/s<extra></extra>",
     )  # fmt: skip
     for n, p in sweep.items():
-        label_line(fig, p.intensity, p.rate, f"{n}", palette.orange, anchor="center", shift=-18)
-    end = sweep[last]
-    label_line(fig, end.intensity, end.rate, "users", palette.orange, anchor="left", shift=-34)
+        if n == last:
+            label_line(fig, p.intensity, p.rate, f"\u2003{n} users", palette.orange, anchor="left", shift=0)
+        else:
+            label_line(fig, p.intensity, p.rate, f"{n}", palette.orange, anchor="center", shift=-18)
     return fig
 
 
@@ -648,21 +650,20 @@ def losers(found: Sequence[tuple[ModelConfig, Measured | None, int]], chip: Chip
     rows = []
     for config, taken, context in found:
         floor = toy_floor(config, context, chip, dtype)
-        count = cost.operators(config)
-        toll = count * chip.overhead(cost.weight_bytes(config, dtype))
+        count, toll = starts(config, chip, dtype)
         took = milliseconds(taken.seconds) if taken else (
             milliseconds(cost.predict_decode(config, chip, context, 1, dtype).seconds) + " (forecast)"
         )  # fmt: skip
         rows.append([config.name, took, milliseconds(floor), milliseconds(toll), count])
-    return rows, ["model", "a step", "two clocks", "operator starts", "operators"], "lrrrr"
+    return rows, ["model", "a step", "two clocks", "operator starts", "how many"], "lrrrr"
 
 
 @sentence(example={"floor": 2.5e-5, "toll": 3e-3}, less_words=["beats"])
 def toy_over(est: Estimate, floor: float, toll: float) -> str:
     """The toy's step as a multiple of its two clocks."""
     tail = (
-        " Its operators, each at the start's time that `hardware.measure()` found with operators that do next "
-        f"to nothing, would take {milliseconds(toll)}."
+        " Its operators beside the matrix products, each at the time of a start that `hardware.measure()` "
+        f"found with operators that do next to nothing, would take {milliseconds(toll)}."
     )
     return (
         says(
@@ -679,7 +680,7 @@ def toy_over(est: Estimate, floor: float, toll: float) -> str:
 
 def toy_answer(config: ModelConfig, taken: Measured, chip: Chip, dtype: object) -> str:
     floor = toy_floor(config, taken.name.context, chip, dtype)
-    toll = cost.operators(config) * chip.overhead(cost.weight_bytes(config, dtype))
+    _, toll = starts(config, chip, dtype)
     forecast = cost.predict_decode(config, chip, taken.name.context, 1, dtype).seconds
     reason = "The forecast adds operators timed one by one; what they do to each other is not in it."
     return (

@@ -32,8 +32,8 @@ export function under(measured, at, { chip, model, format, context }) {
 function picture(chip, decode, prefill, trail, taken, phase, width) {
   const small = width < 480, height = small ? 300 : 350, box = { l: 46, r: 12, t: 22, b: 44 };
   const { ridge, peak } = decode, first = trail[0][1], last = trail[trail.length - 1][1];
-  // from half of the smallest step to eight times the ridge: the sliders move points, not axes
-  const X = [Math.log10(Math.min(first.intensity, ridge / 8) * 0.5), Math.log10(Math.max(8 * ridge, 1.3 * last.intensity))];
+  // from half of the smallest step to well beyond the ridge: the sliders move points, not axes
+  const X = [Math.log10(Math.min(first.intensity, ridge / 8) * 0.5), Math.log10(Math.max(8 * ridge, 1.3 * last.intensity, 500))];
   const lowest = Math.min(10 ** X[0] * chip.bandwidth, ...taken.map(([, , p]) => 0.6 * p.achieved));
   const Y = [Math.log10(lowest), Math.log10(2.2 * peak)];
   const place = (v, [low, high]) => Math.min(1, Math.max(0, (Math.log10(v) - low) / (high - low)));
@@ -59,7 +59,7 @@ function picture(chip, decode, prefill, trail, taken, phase, width) {
   const slope = (Math.atan2(y(peak) - y(peak / 10), x(ridge) - x(ridge / 10)) * 180) / Math.PI;
   const middle = Math.sqrt(slopeStart * ridge); // of the slope, on a logarithmic axis
   text(x(middle) - 9, y(middle * chip.bandwidth) - 9, si(chip.bandwidth, "B/s"), "", "middle", slope);
-  text(width - box.r - 2, y(peak) - 10, si(peak, "FLOP/s"), "", "end");
+  text(x(ridge) + 4, y(peak) - 10, si(peak, "FLOP/s"), "", "start");
   for (const [batch, p] of trail) parts.push(s("circle", { cx: x(p.intensity), cy: y(p.achieved), r: 3.5, class: "trail" }, s("title", {}, `decode at best, batch ${batch}`)));
   // measured: filled, under the roof, with a plumb line up to what the roof would allow
   for (const [name, batch, p] of taken) {
@@ -67,17 +67,17 @@ function picture(chip, decode, prefill, trail, taken, phase, width) {
     line(`M${px} ${py}V${y(Math.min(peak, p.intensity * chip.bandwidth))}`, "plumb " + name);
     parts.push(s("circle", { cx: px, cy: py, r: 6, class: "measured " + name }, s("title", {}, `${name}, batch ${batch}: measured ${si(p.took, "s")}`)));
   }
-  // a point's name stands below the roof on the slope, and below the flat; the one the reader chose is ringed
+  // prefill's name stands above the roof, decode's below; the one the reader chose is ringed
   for (const [name, p, shape] of [["prefill", prefill, "diamond"], ["decode", decode, "dot"]]) {
     const px = x(p.intensity), py = y(p.achieved);
     if (phase === name) parts.push(s("circle", { cx: px, cy: py, r: 12, class: "halo " + name }));
     parts.push(shape === "dot" ? s("circle", { cx: px, cy: py, r: 7, class: name })
                                : s("path", { d: `M${px - 8} ${py}l8 -8l8 8l-8 8z`, class: name }));
-    const end = px > width - 90;
-    text(px + (end ? 4 : 12), py + 24, name, "name " + name, end ? "end" : "start");
+    const end = px > width - 64, above = name === "prefill";
+    text(px + (end ? 8 : above ? -8 : 12), py + (above ? -14 : 24), name, "name " + name, end ? "end" : "start");
   }
   const key = taken.length ? "hollow: at best · filled: measured here" : "hollow: at best, by the two clocks";
-  text(width - box.r - 2, height - box.b - (small ? 26 : 8), key, "soft", "end");
+  text(box.l + 6, box.t + 12, key, "soft", "start");
   const shown = taken.map(([name, batch, p]) => `, ${name} at batch ${batch} measured at ${significant((100 * p.achieved) / Math.min(peak, p.intensity * chip.bandwidth), 2)} % of it`).join("");
   return s("svg", { viewBox: `0 0 ${width} ${height}`, style: `height:${height}px`, role: "img",
     "aria-label": `Roofline of ${chip.name}: ridge at ${significant(ridge)} FLOP per byte, decode at ${significant(decode.intensity)}, prefill at ${significant(prefill.intensity)}${shown}` }, parts);
