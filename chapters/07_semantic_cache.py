@@ -52,10 +52,12 @@ import os
 import subprocess
 import sys
 
-if importlib.util.find_spec("lumen") is None:  # Colab: brings lumen, leaves torch and numpy as they are
-    repository = "git+https://github.com/lumen-course/lumen@main"
-    wanted = "lumen-inference[semantic] @ " + os.environ.get("LUMEN_SOURCE", repository)
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", wanted], check=True)
+# Colab: brings lumen, leaves torch and numpy as they are
+if importlib.util.find_spec("lumen") is None:
+    address = "git+https://github.com/lumen-course/lumen@main"
+    address = os.environ.get("LUMEN_SOURCE", address)
+    pip = [sys.executable, "-m", "pip", "install", "-q"]
+    subprocess.run([*pip, "lumen-inference[semantic] @ " + address], check=True)
     importlib.invalidate_caches()
 
 import lumen
@@ -347,10 +349,11 @@ LIMIT = 0.05  # false hits that may remain on the tune half
 folder = os.environ.get("LUMEN_CROSS_ENCODER")
 found = compare(sets, LIMIT, cross_encoder(folder) if folder else None)
 chosen = found["cosine and four rules"]["tune"]
+report = sets["report"].checked()
 mixed = {
     name: (at.recall.value, at.false_hits.value)
     for name, at in {
-        "threshold of 0.8": rates(sets["report"].checked(), 0.8, checked=False),
+        "threshold of 0.8": rates(report, 0.8, checked=False),
         "a second look": found["cosine and four rules"]["report"],
     }.items()
 }
@@ -363,7 +366,6 @@ ch07.mixture_figure(mixed)
 # step will flip.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-report = sets["report"].checked()
 lumen.explore.Threshold(report, threshold=0.8)
 
 # %% [markdown]
@@ -617,10 +619,15 @@ markdown(ch07.break_even_text(looking, encoding, step.seconds, writing))
 
 # %% tags=["measure", "nbval-ignore-output"]
 creative = [
-    "Write a poem about the sea.", "Write a haiku about autumn rain.", "Tell me a bedtime story about a fox.",
-    "Invent a name for my bakery.", "Write a limerick about a tired programmer.", "Describe a city on the moon.",
-    "Draft a toast for my sister's wedding.", "Write a song about leaving home.",
-]  # fmt: skip
+    "Write a poem about the sea.",
+    "Write a haiku about autumn rain.",
+    "Tell me a bedtime story about a fox.",
+    "Invent a name for my bakery.",
+    "Write a limerick about a tired programmer.",
+    "Describe a city on the moon.",
+    "Draft a toast for my sister's wedding.",
+    "Write a song about leaving home.",
+]
 fresh = SemanticCache(encoder, threshold=chosen.threshold)
 for text in creative:
     fresh.put(text, f"the first answer to {text}")
