@@ -24,6 +24,9 @@ def test_each_budget_gives_the_same_answers_and_keeps_its_limit(budget):
     assert sum(of_prompt) in (len(LONG), len(LONG) - 1) or budget == 4  # a chunk of one is not told apart
     assert run.ttft == pytest.approx(run.steps[chunks - 1][1], abs=1e-6)
     assert [len(line) for line in run.times] == [13] * 3 and len(run.gaps) == 36
+    assert run.alone and min(run.alone) > 0
+    if budget == 100:  # the first of two tokens comes out of the prompts' own step
+        assert len(run.alone) == 1
     assert min(run.gaps) > 0 and all(line[0] <= 0 < line[1] for line in run.times)
     for prompt, tokens in zip([*PROMPTS, LONG], run.answers, strict=True):
         (want,) = generate(model, [prompt], len(tokens), eos_ids=())

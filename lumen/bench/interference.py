@@ -27,7 +27,8 @@ class Meeting:
 
     `times` holds each answer's token times, the last one before the arrival first. `steps` are (start, end, pieces),
     a piece being (positions that were cached, tokens computed behind them), as `lumen.cost.predict_mixed` takes them.
-    `answers` holds the tokens of all requests, the long one's last.
+    `answers` holds the tokens of all requests, the long one's last. `alone` holds the lengths of the steps before the
+    arrival in which every answer, and nothing else, got one token.
     """
 
     budget: int
@@ -35,6 +36,7 @@ class Meeting:
     ttft: float
     steps: list[Step]
     answers: list[list[int]]
+    alone: list[float]
 
     @property
     def gaps(self) -> list[float]:
@@ -79,6 +81,7 @@ def meet(
     answers: dict[str, list[int]] = {name: [] for name in [*names, "long"]}
     stamps: dict[str, list[float]] = {name: [] for name in answers}
     steps: list[Step] = []
+    heard: list[int] = []  # how many answers got a token in each step
 
     def step() -> None:
         start = time.monotonic()
@@ -87,6 +90,7 @@ def meet(
         end = time.monotonic()
         pieces = tuple((work.start, work.count) for work in engine.last_plan.work)
         steps.append((start, end, pieces))
+        heard.append(len(deltas))
         for delta in deltas:
             answers[delta.request_id] += delta.tokens
             stamps[delta.request_id].append(end)
@@ -98,9 +102,11 @@ def meet(
             step()
         engine.add(Request("long", list(long), most))
         arrived, done = time.monotonic(), {name: len(answers[name]) for name in names}
+        alone = [end - start for (start, end, pieces), told in zip(steps, heard, strict=True)
+                 if told == len(names) == sum(count for _, count in pieces)]  # fmt: skip
         steps.clear()
         while not answers["long"] or min(len(answers[name]) - done[name] for name in names) < after:
             step()
     times = [[t - arrived for t in stamps[n][done[n] - 1 : done[n] + after]] for n in names]
     relative = [(start - arrived, end - arrived, pieces) for start, end, pieces in steps]
-    return Meeting(budget, times, stamps["long"][0] - arrived, relative, list(answers.values()))
+    return Meeting(budget, times, stamps["long"][0] - arrived, relative, list(answers.values()), alone)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import html
 import random
 from itertools import pairwise
+from statistics import median
 from typing import Any
 
 from IPython.display import display
 
 from lumen.bench.interference import Meeting, meet
 from lumen.explore.lab import milliseconds, numbers, show_recorded, why_static
-from lumen.serve.load import percentile
+from lumen.explore.theme import palette
 
 BUDGETS = (16, 32, 64, 128, 256, 512, 1024, 2048)
-CONTEXT, AFTER = 48, 40
+CONTEXT, AFTER = 48, 24
 
 
 class BudgetLab:
@@ -41,7 +42,7 @@ class BudgetLab:
         gaps = [b - a for a, b in pairwise(line)]
         top, chunks = max(gaps), sum(any(n > 1 for _, n in pieces) for *_, pieces in done.steps)
         bars = "".join(
-            f'<i style="flex:1 1 0;background:currentColor;opacity:{0.9 if end <= done.ttft + 1e-9 else 0.4};'
+            f'<i style="flex:1 1 0;background:{palette.orange if end <= done.ttft + 1e-9 else palette.blue};'
             f'height:{max(1, round(100 * gap / top))}%"></i>'
             for gap, end in zip(gaps, line[1:], strict=True)
         )
@@ -52,15 +53,15 @@ class BudgetLab:
         )
         shown = numbers(
             [
-                (f"steps that read the prompt of {length} (dark)", str(chunks)),
-                (f"p99 gap of {answers} answers", milliseconds(percentile(done.gaps, 99))),
-                ("median gap", milliseconds(percentile(done.gaps, 50))),
+                (f"steps that read the prompt of {length} (orange)", str(chunks)),
+                (f"longest gap of {answers} answers", milliseconds(max(done.gaps))),
+                ("a step of the answers alone", milliseconds(median(done.alone))),
                 ("TTFT of the long prompt", milliseconds(done.ttft)),
             ]
         )
         before = "".join(
             f"<li>budget {run.budget}, prompt {size}, {count} answers: "
-            f"p99 gap {milliseconds(percentile(run.gaps, 99))}, TTFT {milliseconds(run.ttft)}</li>"
+            f"longest gap {milliseconds(max(run.gaps))}, TTFT {milliseconds(run.ttft)}</li>"
             for count, size, run in self.runs[-6:]
         )
         return chart + shown + f'<ul style="margin:12px 0 0;padding-left:20px">{before}</ul>'

@@ -39,6 +39,7 @@ class Workload:
     policies: tuple[str, ...] = ("static", "dynamic", "continuous", "chunked")
     slots: tuple[int, ...] = (2, 4, 8)
     budgets: tuple[int, ...] = (64, 128, 256)  # tokens a step, of chunked batching
+    watched: int | None = None  # the job whose own TTFT is shown in place of the mean
 
 
 def _jobs(rows: str) -> tuple[Job, ...]:
@@ -57,7 +58,8 @@ WORKLOADS = {
         _jobs("0 60 70, 0 90 60, 0 40 76, 0 120 64, .12 8000 12, .2 80 24, .3 50 20"),
         policies=("continuous", "chunked"),
         slots=(4, 8),
-        budgets=(256, 512, 1024, 2048),
+        budgets=(64, 128, 256, 512, 1024, 2048),
+        watched=4,
     ),
 }
 
@@ -190,6 +192,9 @@ def packed(run: Run) -> dict[str, Any]:
 class Timelines(JSWidget):
     """Slots over time under each batching policy. `workload` is a name of `WORKLOADS`, or a `Workload`.
 
+    Where the title says {slots}, the number that the control is set to stands. The numbers below the picture count
+    what has happened up to the step that is shown.
+
     >>> Timelines("mixed", policy="static", slots=4)
     """
 
@@ -235,5 +240,5 @@ class Timelines(JSWidget):
         super().__init__(
             jobs=[[job.arrival, job.prompt, job.answer] for job in load.jobs], runs=runs, tick=TICK,
             policies=list(load.policies), slots=list(load.slots), budgets=list(load.budgets),
-            policy=policy, slot=slots, budget=budget, wait=WAIT, title=title, lead=lead,
+            policy=policy, slot=slots, budget=budget, wait=WAIT, watched=load.watched, title=title, lead=lead,
         )  # fmt: skip

@@ -4,7 +4,8 @@
     computed  [ x x x x x . . . . . . . ]        keys and values that stand in the blocks of the table
 
 A step lets `computed` catch up with `total`; when they are equal the next token is sampled. There is no prefill phase
-and no decode phase: a prompt has a long way to catch up, an answer one token at a time.
+and no decode phase: a prompt has a long way to catch up, an answer one token at a time. So vLLM's V1 engine (2025)
+counts its requests, too.
 """
 
 from __future__ import annotations

@@ -10,9 +10,11 @@
 
 Nobody starves: a rank is fixed on arrival (priority, plus the time of arrival in units of `ageing` seconds), only
 the worst rank is preempted, and the best rank can have the whole pool. Plain Python, no torch: it is tested on ten
-thousand random workloads in seconds. Yu et al. 2022, Orca, section 3.1 (iteration-level scheduling); Agrawal et al.
-2024, Sarathi-Serve, section 4 (chunked prefills beside decodes); Kwon et al. 2023, PagedAttention, section 4.5
-(preemption).
+thousand random workloads in seconds.
+
+The rule is that of vLLM's V1 engine (2025, vllm/v1/core/sched/scheduler.py), which plans by computed and known tokens
+alone. Yu et al. 2022, Orca, section 3, S1 (iteration-level scheduling); Agrawal et al. 2024, Sarathi-Serve, section 4
+(chunked prefills beside decodes); Kwon et al. 2023, PagedAttention, section 4.5 (preemption).
 """
 
 from __future__ import annotations

@@ -24,6 +24,36 @@ def test_unpacked_runs_are_those_of_the_scheduler(name, policy, wide, modules):
     assert got["rate"] == pytest.approx(run.tokens_per_s, abs=0.01)
 
 
+@pytest.mark.parametrize("name, policy, slots", [("mixed", "static", 2), ("long-prompt", "chunked", 8)])
+def test_what_has_happened_so_far_ends_in_the_run_s_own_numbers(name, policy, slots, wide, modules):
+    jobs = WORKLOADS[name].jobs
+    run = simulate(jobs, policy, slots, 64, CHIPS["A100 80GB SXM"], CONFIGS["llama-3-8b"], "bf16")
+    wide.goto(f"{modules}/", wait_until="load")
+    counted = """async ([url, run, tick, jobs, slots]) => {
+      const { unpack, soFar } = await import(url), all = unpack(run, tick);
+      return [0, 1, all.steps.length].map((count) => soFar(all, jobs, slots, count));
+    }"""
+    rows = [[job.arrival, job.prompt, job.answer] for job in jobs]
+    start, one, end = wide.evaluate(counted, [f"{modules}/timelines.js", packed(run), TICK, rows, slots])
+    assert (start["tokens"], start["gap"], start["used"], start["first"]) == (0, 0, 0, [])
+    assert one["now"] == pytest.approx(run.steps[0][1], abs=1e-3) and one["gap"] == 0
+    assert end["used"] == pytest.approx(run.utilisation, abs=0.01)
+    assert end["rate"] == pytest.approx(run.tokens_per_s, rel=0.01)
+    assert end["gap"] == pytest.approx(run.longest_gap, abs=0.005)
+    wanted = [first - job.arrival for first, job in zip(run.first_tokens, jobs, strict=True)]
+    assert end["first"] == pytest.approx(wanted, abs=0.01)
+
+
+def test_the_title_says_how_many_slots_and_step_0_has_no_totals(wide, modules):
+    show(wide, Timelines("long-prompt", title="{slots} slots"), modules)
+    assert wide.locator("h3").inner_text() == "8 slots"
+    assert "TTFT of the 8,000" in wide.locator("dl.stats").inner_text()
+    wide.get_by_role("slider", name="Slots").press("Home")
+    assert wide.locator("h3").inner_text() == "4 slots"
+    wide.get_by_role("button", name="Start").press("Enter")
+    assert wide.locator("dl.stats").inner_text().count("none yet") == 4
+
+
 def show(page, widget, modules):
     page.goto(f"{modules}/explore.css", wait_until="load")
     page.set_content(f"<!doctype html><html><body style='margin:8px'>{widget.html()}</body></html>")

@@ -115,6 +115,13 @@ def test_the_workloads_show_what_they_are_for():
     assert chunked.longest_gap < whole.longest_gap / 3
 
 
+def test_a_small_budget_costs_the_document_its_first_token():
+    load = WORKLOADS["long-prompt"]
+    ttft = {b: run(load.jobs, "chunked", 8, b).first_tokens[load.watched] for b in load.budgets}
+    assert load.jobs[load.watched].prompt == max(job.prompt for job in load.jobs)
+    assert ttft[64] > 1.5 * ttft[512] and ttft[64] > ttft[128] > ttft[256]
+
+
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_the_widget_is_one_small_page_that_asks_nobody(name):
     page = Timelines(name).html()

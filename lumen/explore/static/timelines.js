@@ -16,6 +16,25 @@ export function unpack(run, tick) {
   return { steps, spans, end: at * tick, utilisation, ttft, rate, gap };
 }
 
+// What had happened when `count` steps were over, as `Run` in timelines.py counts it at the end: slots in use (share of the
+// time), tokens, longest gap in an answer, and each job's first token (seconds after its arrival, undefined before it).
+export function soFar(run, jobs, slots, count) {
+  const now = count ? run.steps[count - 1][1] : 0, read = jobs.map(() => 0), last = [], first = [];
+  let used = 0, tokens = 0, gap = 0;
+  const cells = run.spans.flatMap(({ job, first, counts }) => counts.map((of, i) => [first + i, job, of])).filter(([step]) => step < count);
+  for (const [step, job, of] of cells.sort((a, b) => a[0] - b[0])) {
+    const [start, end] = run.steps[step];
+    used += end - start;
+    read[job] += of;
+    if (of && read[job] < jobs[job][1]) continue;
+    tokens += 1;
+    if (last[job] === undefined) first[job] = end - jobs[job][0];
+    else gap = Math.max(gap, end - last[job]);
+    last[job] = end;
+  }
+  return { now, tokens, gap, first, used: now ? used / (slots * now) : 0, rate: now ? tokens / now : 0 };
+}
+
 // Seconds from which a step is slow: three times the median. A token that waits for such a step is drawn hollow.
 export function slowFrom(run) {
   const lengths = run.steps.map(([start, end]) => end - start).sort((a, b) => a - b);
@@ -107,7 +126,7 @@ function render({ state, el }) {
   const next = h("button", { type: "button", onclick: go(() => at + 1) }, "Next step");
   const play = h("button", { type: "button", class: "first", onclick: () => (timer ? stop() : run()) }, "Play");
   const stage = h("div", { class: "stage" }), where = h("p", { class: "where" }), table = stats(4);
-  const verdict = h("p", { class: "verdict" }), voice = announcer();
+  const verdict = h("p", { class: "verdict" }), voice = announcer(), heading = h("h3", {});
   const legend = h("p", { class: "legend" }, [["prompt", "piece of a prompt"], ["answer", "token of an answer"], ...(hollow ? [["slow", "token in a slow step"]] : []), ["free", "idle slot"]].map(([kind, text]) =>
     h("span", {}, h("i", { class: "swatch " + kind }), text)));
 
@@ -146,8 +165,13 @@ function render({ state, el }) {
     scrub.value = at;
     scrub.setAttribute("aria-valuetext", `step ${at} of ${steps}`);
     where.replaceChildren(h("b", {}, `Step ${at} of ${steps}. `), told(shown, at));
-    table.show([["tokens/s", integer(shown.rate)], ["slots in use", Math.round(100 * shown.utilisation) + " %"],
-      ["mean TTFT", si(shown.ttft, "s", 2)], ["longest gap in an answer", si(shown.gap, "s", 2)]]);
+    const sofar = soFar(shown, state.jobs, slots.value, at), begun = sofar.first.filter((time) => time !== undefined);
+    const watched = state.watched, none = "none yet";
+    const own = watched === null ? begun.length && begun.reduce((a, b) => a + b, 0) / begun.length : sofar.first[watched];
+    const whose = watched === null ? "mean TTFT" : `TTFT of the ${integer(state.jobs[watched][1])}`;
+    table.show([["tokens/s", at ? integer(sofar.rate) : none], ["slots in use", at ? Math.round(100 * sofar.used) + " %" : none],
+      [whose, own ? si(own, "s", 2) : none], ["longest gap in an answer", sofar.gap ? si(sofar.gap, "s", 2) : none]]);
+    heading.textContent = state.title.replace("{slots}", slots.value);
     const first = state.policies[0], base = all[keyOf(first)];
     const text = policy.value === first ? `All ${state.jobs.length} requests are done after ${shown.end.toFixed(2)} s.`
       : `All ${state.jobs.length} requests are done after ${shown.end.toFixed(2)} s; ${first} takes ${base.end.toFixed(2)} s with as many slots.`;
@@ -160,7 +184,7 @@ function render({ state, el }) {
     budget.row.querySelector(".value").textContent = input.disabled ? "no limit" : integer(budget.value);
     if (!timer) voice.say(`${text} Slots in use ${Math.round(100 * shown.utilisation)} %. ${where.textContent}`);
   }
-  el.append(h("h3", {}, state.title), h("p", { class: "lead" }, state.lead), policy.row,
+  el.append(heading, h("p", { class: "lead" }, state.lead), policy.row,
     h("div", { class: "controls pair" }, slots.row, budget.row), stage, legend,
     h("label", { class: "control scrub" }, h("span", { class: "name" }, "Step"), scrub), h("div", { class: "buttons" }, play, back, next, start),
     where, table.el, verdict, voice.el);
