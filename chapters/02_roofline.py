@@ -149,8 +149,8 @@ markdown(ch02.third_clock(config, chip, dtype))
 ch02.picture(config, decode, prefill, chip, dtype)
 
 # %% [markdown]
-# Open circles are single matrix products with 1, 2, 4 … rows, timed alone by `hardware.measure()`: what products of this
-# shape reach when nothing else runs. There is no origin on logarithmic axes; the slope begins where we began to draw.
+# Open circles are single matrix products with 1, 2, 4 … rows, timed alone by `hardware.measure()`: what such products
+# reach when nothing else runs. There is no origin on logarithmic axes; the slope begins where we began to draw.
 #
 # So three different things would help decode. More arithmetic for each byte moves the point *right, along the slope*: more
 # users, fewer bits. Fewer starts lift it from the dashed line towards the roof. Better products lift the circles.
@@ -276,8 +276,8 @@ published_misses()
 markdown(ch02.published_text())
 
 # %% [markdown]
-# Read a bound as a bound: it ranks chips, and it says what cannot be. [Chips, and why their roofs look so](02a_chips.ipynb)
-# uses it to compare twelve of them and holds every measurement behind this figure.
+# Read a bound as a bound: it says what cannot be. The appendix [Chips, and why their roofs look so](02a_chips.ipynb) has it
+# for twelve chips, and every measurement behind this figure.
 #
 # ## Where each technique moves the point
 #

@@ -506,7 +506,7 @@ def forecast_figure() -> go.Figure | None:
 def published_text() -> str:
     """GPUs that nobody here has: how far the bound is, and what it leaves out where it misses by over a third."""
     from lumen.explore.published import left_out
-    from lumen.hardware.published import misses
+    from lumen.hardware.published import misses, summary
 
     rows = misses()
     far = [row for row in rows if abs(row.signed) > 1 / 3]
@@ -514,14 +514,17 @@ def published_text() -> str:
     sources = len({row.measurement.source.url for row in rows})
     dates = sorted(row.measurement.source.date for row in rows)
     reasons = "\n".join(f"- {reason} ({n} of {len(far)})" for reason, n in left_out(rows) if n > 3)
+    medians = [median for _, _, n, median, _, _ in summary(rows) if n > 1]
     return (
         f"{len(rows)} measurements from {sources} sources, published {dates[0][:4]} to {dates[-1][:4]}. One of "
         f"them: [{near.measurement.source.title}]({near.measurement.source.url}), {near}. On a chip that was "
         "not measured there are no rates of single operators, so the prediction is the two clocks from the "
         f"datasheet, a **bound**: too short for {sum(r.ratio > 1 for r in rows)} of {len(rows)}, by "
         f"{100 * (1 - statistics.median(1 / r.ratio for r in rows)):.0f} % in the median, and for {len(far)} "
-        "by more than a third. What it has no line for there, most frequent first (after the published "
-        "set-ups; which of them took the time, no experiment here can tell):\n\n"
+        f"by more than a third. By chip and phase the medians run from {min(medians):.1f} to "
+        f"{max(medians):.1f} times the bound, so it does not say which of two similar chips serves faster. "
+        "What it has no line for there, most frequent first (after the published set-ups; which of them took "
+        "the time, no experiment here can tell):\n\n"
         f"{reasons}"
     )
 
