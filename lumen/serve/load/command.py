@@ -42,7 +42,7 @@ def add_parser(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = load.add_argument
-    add("--base-url", default="http://127.0.0.1:8000")
+    add("--base-url", default="http://127.0.0.1:8000", help="by default %(default)s")
     add("--api", choices=("completions", "chat"), default="completions")
     add("--endpoint", default="", help="another path than /v1/completions or /v1/chat/completions")
     add("--model", default="", help="by default the first that the server lists")
@@ -55,13 +55,28 @@ def add_parser(subparsers: Any) -> None:
     add("--max-concurrency", "--users", type=int, default=None, help="at rate inf this is a closed loop")
     add("--trace", type=Path, help="JSONL of arrival (s), input_len, output_len")
     add("--trace-speed", type=float, default=1.0, help="2 replays twice as fast")
-    add("--num-warmups", type=int, default=0)
-    add("--seed", type=int, default=0)
+    add(
+        "--num-warmups",
+        type=int,
+        default=0,
+        help="requests that are sent before and forgotten; by default none",
+    )
+    add("--seed", type=int, default=0, help="of lengths, prompts and arrivals; by default %(default)s")
     # what is asked
-    add("--input-len", type=float, default=256, help="mean length of the prompts (tokens)")
-    add("--output-len", type=float, default=64, help="mean length of the answers (tokens)")
+    add(
+        "--input-len",
+        type=float,
+        default=256,
+        help="mean length of the prompts (tokens); by default %(default)s",
+    )
+    add(
+        "--output-len",
+        type=float,
+        default=64,
+        help="mean length of the answers (tokens); by default %(default)s",
+    )
     add("--input-sigma", type=float, default=0.0, help="log-normal spread of the prompts; 0 keeps them equal")
-    add("--output-sigma", type=float, default=0.0)
+    add("--output-sigma", type=float, default=0.0, help="the same for the answers")
     add("--prefix-len", type=int, default=0, help="tokens that all prompts have in common, on top")
     add("--prompt-file", type=Path, help="text to cut prompts from; by default Shakespeare's plays")
     add("--tokenizer", default=TOKENIZER, help="counts prompt tokens: smollm2-135m, a folder or a .gguf file")
@@ -69,8 +84,8 @@ def add_parser(subparsers: Any) -> None:
     add("--extra-body", default="{}", help="JSON that every request carries; it has the last word")
     # what is reported
     add("--goodput", nargs="+", default=[], metavar="NAME:MS", help="limits on ttft, tpot, e2el")
-    add("--percentile-metrics", default="ttft,tpot,itl,e2el")
-    add("--metric-percentiles", default="99")
+    add("--percentile-metrics", default="ttft,tpot,itl,e2el", help="by default %(default)s")
+    add("--metric-percentiles", default="99", help="a comma between them; by default %(default)s")
     add("--save-result", action="store_true")
     add("--save-detailed", action="store_true", help="with the numbers of every request")
     add("--result-dir", type=Path, default=Path("."))
