@@ -48,7 +48,8 @@ def test_the_residual_is_what_the_forecast_misses(phase):
 def test_the_floor_is_bytes_over_bandwidth_or_flops_over_peak():
     step = cost.step_bytes(SMOL, 1, 512, "fp32")
     moved = step.weights + step.cache_read + step.cache_write
-    decode = dict(cost.waterfall(SMOL, measured_chip(), "decode", 0.1, 1, 512))
+    chip = measured_chip(cold_overhead=((1, 3e-5),), cache_bytes=32e6)
+    decode = dict(cost.waterfall(SMOL, chip, "decode", 0.1, 1, 512))
     assert decode["floor"] == pytest.approx(moved / measured_chip().bandwidth, rel=2e-3)
     prefill = dict(cost.waterfall(SMOL, measured_chip(), "prefill", 10.0, 1, 1024))
     flops = cost.prefill_flops(SMOL, 1024).total

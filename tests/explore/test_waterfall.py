@@ -24,7 +24,7 @@ def labels(fig):
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_each_bar_starts_where_the_last_one_ended(sign):
-    parts = [*PARTS[:-1], ("residual", sign * 0.0021)]
+    parts = [*PARTS[:2], ("attention", sign * 0.001), PARTS[2], ("residual", sign * 0.0021)]
     bars = drawn(waterfall(parts, "Where the time goes"))
     ends = [bars[name] for name, _ in parts]
     assert ends[0][0] == 0
