@@ -430,7 +430,7 @@ def test_threshold_moves_with_the_keyboard(show):
 
 
 def test_threshold_lists_the_pairs_that_flip_next(show):
-    rows = [("paraphrase", 0.5 + place / 50, "") for place in range(10)] + [("opposite", 0.71, "negation")]
+    rows = [("paraphrase", 0.5 + place / 50, "") for place in range(11)] + [("opposite", 0.71, "negation")]
     w = show(Threshold(scored(*rows), threshold=0.7, checked=True))
     listed = w.locator("table.near tr")
     assert listed.count() == 6
