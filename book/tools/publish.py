@@ -27,6 +27,7 @@ from lumen.bench.names import Name
 from lumen.bench.steps import Decode, Prefill, floor, name_of
 from lumen.bench.store import current, keep
 from lumen.bench.trust import Watch, wait_until_quiet
+from lumen.pages.ch01 import ROWS
 
 if TYPE_CHECKING:
     from lumen.models.layers import Decoder
@@ -37,7 +38,7 @@ CANONICAL = [
     *(("decode", batch, context, "static") for batch in (1, 2, 4, 8) for context in (64, 256, 512, 1024)),
     *(("decode", batch, 256, "static") for batch in (16, 32)),
     *(("decode", 1, context, "paged") for context in (256, 1024)),
-    *(("prefill", 1, prompt, "static") for prompt in (32, 128, 256, 512, 1024)),
+    *(("prefill", 1, prompt, "static") for prompt in (*ROWS, 1024)),
 ]
 Taken = dict[Name, tuple[Timing, Watch]]
 
