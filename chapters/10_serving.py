@@ -701,9 +701,9 @@ table(*ch10.replicas(step, ANSWER, SLOTS))
 # In turns each replica sees arrivals that are more even than chance, and the knee moves to the right. (Here all answers
 # are equally long. Where they are not, a router that knows who is inside does better still, and one that knows who has
 # the prompt's prefix [cached](06_prefix_cache.ipynb) saves prefills.) A router must also know who is **ready**: a process
-# that still loads weights is alive and must get no requests. `lumen serve` opens its port only when the model is loaded,
-# answers `/health` with 200 then and with 503 once its engine's thread has failed; on a signal to stop it takes nobody
-# new and finishes who is inside.
+# that still loads weights is alive and must get no requests. `lumen serve` answers nobody until the model is loaded; then
+# `/health` says 200, and 503 once the engine's thread has failed or the server was told to stop: it then takes nobody new
+# and finishes who is inside.
 #
 # ## To the knee
 #

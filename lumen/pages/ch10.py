@@ -37,7 +37,7 @@ PRODUCTION = [
     (
         "vllm",
         "GPUs, by default: most models, most hardware",
-        "`--max-num-seqs` · `--max-num-batched-tokens` · –",
+        "`--max-num-seqs` · `--max-num-batched-tokens` · `--max-num-queued-reqs`, running ones included",
         "cli/serve/",
     ),
     (

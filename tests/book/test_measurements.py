@@ -23,7 +23,6 @@ NOT_YET = {
     "06_prefix_cache",
     "08_batching",
     "09_scheduling",
-    "10_serving",
 }
 NEAR = 0.10  # how far a second measurement of a quantity may lie from the store's: other minutes, other neighbours
 
