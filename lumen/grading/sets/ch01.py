@@ -5,13 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from lumen.cost import (
-    approx_prefill_flops,
-    approx_token_flops,
-    bandwidth_bound,
-    cost_per_million_tokens,
-    end_to_end,
-)
+from lumen import cost
 from lumen.grading import Constraint, Decision, ExerciseSet, Number, Slip, Statements
 from lumen.grading.kinds.loop import Llama, Loop, Script
 from lumen.hardware import CHIPS
@@ -53,7 +47,7 @@ L4, THIRTEEN = CHIPS["L4"], 13e9
 
 def time_per_token_ms(bits: float = 4.5) -> float:
     """Milliseconds that an L4 takes to read 13 billion weights of `bits` bits."""
-    return 1e3 / bandwidth_bound(THIRTEEN * bits / 8, L4)
+    return 1e3 / cost.bandwidth_bound(THIRTEEN * bits / 8, L4)
 
 
 exercises.add(
@@ -72,7 +66,7 @@ exercises.add(
             ),
             Slip(1e3 / time_per_token_ms(), "That is tokens per second. The time per token is its inverse."),
             Slip(
-                1e3 * approx_token_flops(THIRTEEN) / L4.peak("bf16"),
+                1e3 * cost.approx_token_flops(THIRTEEN) / L4.peak("bf16"),
                 "That is the arithmetic, 2N over peak. Is it what the step waits for?",
             ),
         ],
@@ -80,7 +74,7 @@ exercises.add(
 )
 
 A100 = replace(CHIPS["A100 80GB SXM"], bandwidth=2.0e12)  # rounded, as in the text of the exercise
-PREFILL, STEP = approx_prefill_flops(7e9, 2048) / A100.peak("bf16"), 1 / bandwidth_bound(14e9, A100)
+PREFILL, STEP = cost.approx_prefill_flops(7e9, 2048) / A100.peak("bf16"), 1 / cost.bandwidth_bound(14e9, A100)
 
 exercises.add(
     "prompt-in-answers",
@@ -116,7 +110,7 @@ exercises.add(
             "d": "Ranges turn round when inverted: 5 tokens a second are 200 ms each, 10 are 100 ms.",
         },
         number=Number(
-            end_to_end(0.5, 0.050, 100),
+            cost.end_to_end(0.5, 0.050, 100),
             unit="s",
             slips=[
                 Slip(5.5, "100 tokens have 99 gaps, since the first one came with TTFT."),
@@ -150,9 +144,9 @@ def _memory(config: dict[str, Any]) -> float:
 
 def _dollars(config: dict[str, Any]) -> float:
     """Per million tokens of answer: a request takes its prefill, and a share of every step."""
-    prefill = approx_prefill_flops(PARAMETERS, PROMPT) / _rate(config, "flops", 989e12)
+    prefill = cost.approx_prefill_flops(PARAMETERS, PROMPT) / _rate(config, "flops", 989e12)
     seconds = prefill + ANSWER * _step_ms(config) / 1e3 / config["batch"]
-    return cost_per_million_tokens(PRICE, ANSWER / seconds)
+    return cost.cost_per_million_tokens(PRICE, ANSWER / seconds)
 
 
 exercises.add(
