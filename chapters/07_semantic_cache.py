@@ -278,8 +278,9 @@ markdown(ch07.kinds_table(tune))
 # There are three sets. Whatever is chosen is chosen on *tune*. *report* is the other half of the same list. Both were written by
 # the course's author, pair by pair. The *third* set was put together by
 # [a program](https://github.com/lumen-course/lumen/blob/main/benchmarks/third_set.py) from wordings and names (*Who wrote {x}?*,
-# *Whose book is {x}?*), with the label from the way a pair was assembled. It was committed before the rules below were written
-# and was not looked at while they were; the author is the same, and knew what kinds of traps it holds.
+# *Whose book is {x}?*), with the label from the way a pair was assembled. It was committed before the rules below, and
+# they were not tried on it until they were committed, too. But the author is the same and had read it while making it: another
+# construction, not another mind.
 
 # %% tags=["hide-input", "nbval-check-output"]
 table(
