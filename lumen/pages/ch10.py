@@ -235,7 +235,9 @@ def crowd_figure(busy: Sequence[Record], calm: Sequence[Record], load: float) ->
 
 def crowd_takeaway(share: float, busy: Sequence[Record], cap: float) -> str:
     """`share` of TTFT that was queue, by the server; `cap`: what a full house takes, per token. [s]"""
-    pace = Estimate.of(samples(busy, "tpot"), "s").scaled(1e3, "ms")
+    paces = samples(busy, "tpot")
+    middle = paces[len(paces) // 4 : 3 * len(paces) // 4]  # at both ends the house is not full
+    pace = Estimate.of(middle, "s").scaled(1e3, "ms")
     why = "The cap is made of the measured µ; the clients' share of two cores is in both, at another load."
     return (
         f"**Takeaway.** {share:.0%} of the time to first token was spent in the queue. The cap on TPOT, "
@@ -272,7 +274,7 @@ def knee(step: Step, answer: int, slots: int, count: int = 6000) -> Knee:
     rates = [mu * part / 100 for part in range(20, 96, 5)]
     played = [batched(arrivals(count, rate, seed=1), step, answer=answer, places=slots) for rate in rates]
     inside = [rate * statistics.mean(p.latency) for rate, p in zip(rates, played, strict=True)]
-    i = next(i for i, value in enumerate(inside) if value > crowd)
+    i = next((i for i, value in enumerate(inside) if i and value > crowd), len(inside) - 1)
     part = (crowd - inside[i - 1]) / (inside[i] - inside[i - 1])
     simulated = rates[i - 1] + part * (rates[i] - rates[i - 1])
     tails = [[percentile(p.ttft, q) for p in played] for q in (50, 90)]
