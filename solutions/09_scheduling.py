@@ -30,17 +30,23 @@ import os
 import subprocess
 import sys
 
-if importlib.util.find_spec("lumen") is None:  # Colab: brings lumen, leaves torch and numpy as they are
-    repository = "lumen-inference @ git+https://github.com/lumen-course/lumen@main"
+if (
+    importlib.util.find_spec("lumen") is None
+):  # Colab: brings lumen, leaves torch and numpy as they are
+    repository = (
+        "lumen-inference @ git+https://github.com/lumen-course/lumen@main"
+    )
     source = os.environ.get("LUMEN_SOURCE", repository)
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", source], check=True)
+    subprocess.run(
+        [sys.executable, "-m", "pip", "install", "-q", source], check=True
+    )
     importlib.invalidate_caches()
 
 import lumen
 
 session = lumen.setup("09_scheduling")
 
-# %%
+# %% tags=["hide-input"]
 from lumen import cost
 from lumen.hardware import CHIPS
 from lumen.models import CONFIGS
@@ -62,7 +68,8 @@ grader = lumen.grading.for_chapter("09")
 # - A running request further behind gets what is left of the budget, in order of rank. Running requests have all their blocks already.
 # - The queue is let in from its head while slots, budget and blocks last. A waiting request needs blocks for all of `total`; those of its
 #   `computed` tokens, a prefix hit in whole blocks, it has. If the head does not fit, nobody is let in.
-# - A request that can never fit raises `ValueError`. At its end it holds `total + left - 1` positions: the last token is never fed.
+# - A request that can never fit raises `ValueError`, wherever it stands and before anything is planned. At its end it holds
+#   `total + left - 1` positions: the last token is never fed.
 #
 # You may assume that `budget` is at least `slots`.
 #
@@ -94,13 +101,13 @@ def one_step(
     free: int,
     size: int,
 ) -> list[tuple[str, int]]:
-    """The plan of one step: (name, number of tokens) of everybody who is computed."""
+    """The plan of one step: (name, tokens) of everybody computed."""
     ### BEGIN SOLUTION
     for name, total, _, left in running + waiting:
         if total + left - 1 > pool * size:
-            raise ValueError(f"{name} needs {total + left - 1} positions; the whole pool has {pool * size}.")
-    plan = []
-    room = budget - sum(total - computed == 1 for _, total, computed, _ in running)
+            raise ValueError(f"{name} can never fit into the pool.")
+    gaps = [total - computed for _, total, computed, _ in running]
+    plan, room = [], budget - gaps.count(1)
     for name, total, computed, _ in running:
         gap = total - computed
         count = 1 if gap == 1 else min(gap, room)
@@ -108,7 +115,8 @@ def one_step(
             room -= count
         if count:
             plan.append((name, count))
-    for seats, (name, total, computed, _) in enumerate(waiting, len(running)):
+    for seats, row in enumerate(waiting, len(running)):
+        name, total, computed, _ = row
         blocks = -(-total // size) - computed // size
         if seats == slots or not room or blocks > free:
             break
@@ -135,7 +143,8 @@ grader.check("one-step", one_step)
 #
 # Give four numbers: for how many milliseconds the arithmetic of the prompt stops everybody when it is read in one step (`"freeze"`); how many
 # tokens a step may hold before arithmetic takes longer than reading the weights (`"free"`); how many tokens *of the prompt* a step may hold
-# beside the 32 answers if its arithmetic may take 50 ms (`"chunk"`, rounded down); and in how many `"steps"` the prompt is then read.
+# beside the 32 answers if the step's arithmetic may take 50 ms (`"chunk"`, rounded down); and in how many `"steps"` the prompt is then
+# read. Three significant figures suffice.
 #
 # <details><summary>Hint 1: the question again</summary>
 #
@@ -190,7 +199,10 @@ grader.check("the-freeze", the_freeze)
 
 # %%
 def broken_sampled(work, requests):
-    """Who is sampled after this step. `work` lists (name, start, count); `requests` maps name to (prompt, output)."""
+    """Who is sampled after this step.
+
+    work: (name, start, count); requests: name -> (prompt, output)
+    """
     names = []
     for name, start, count in work:
         prompt, _ = requests[name]
@@ -199,10 +211,14 @@ def broken_sampled(work, requests):
     return names
 
 
-print("a chunk of a prompt:    ", broken_sampled([("a", 0, 4)], {"a": (10, 0)}))
-print("its last chunk:         ", broken_sampled([("a", 4, 6)], {"a": (10, 0)}))
-print("an answer:              ", broken_sampled([("a", 12, 1)], {"a": (10, 3)}))
-print("busy days:              ", broken_sampled([("a", 8, 4)], {"a": (10, 6)}))
+tries = {
+    "a chunk of a prompt": ([("a", 0, 4)], {"a": (10, 0)}),
+    "its last chunk": ([("a", 4, 6)], {"a": (10, 0)}),
+    "an answer": ([("a", 12, 1)], {"a": (10, 3)}),
+    "busy days": ([("a", 8, 4)], {"a": (10, 6)}),
+}
+for name, (work, requests) in tries.items():
+    print(f"{name:20} {broken_sampled(work, requests)}")
 
 # %% [markdown]
 # The first three are right. What is the fourth? Mend the function.
@@ -225,10 +241,16 @@ print("busy days:              ", broken_sampled([("a", 8, 4)], {"a": (10, 6)}))
 
 
 # %% nbgrader={"grade_id": "early-sample-answer", "solution": true}
-def sampled(work: list[tuple[str, int, int]], requests: dict[str, tuple[int, int]]) -> list[str]:
+def sampled(
+    work: list[tuple[str, int, int]], requests: dict[str, tuple[int, int]]
+) -> list[str]:
     """Who is sampled after this step, in the order of `work`."""
     ### BEGIN SOLUTION
-    return [name for name, start, count in work if start + count == sum(requests[name])]
+    names = []
+    for name, start, count in work:
+        if start + count == sum(requests[name]):
+            names.append(name)
+    return names
     ### END SOLUTION
 
 
@@ -253,7 +275,10 @@ grader.check("early-sample", sampled)
 
 # %%
 def broken_preempt(running, waiting, free):
-    """Take the blocks of the worst running request, the last one. Returns running, waiting and free blocks, all new."""
+    """Take the blocks of the worst running request, the last one.
+
+    Returns running, waiting and free blocks, all new.
+    """
     running, waiting = list(running), list(waiting)
     worst = running.pop()
     free = free + worst["table"]
@@ -261,14 +286,19 @@ def broken_preempt(running, waiting, free):
     return running, waiting, free
 
 
-first = {"rank": 1.0, "prompt": [5], "output": [0], "computed": 1, "table": [0]}
-second = {"rank": 2.5, "prompt": [8, 3], "output": [9, 4], "computed": 3, "table": [1]}
-later = {"rank": 3.0, "prompt": [1], "output": [], "computed": 0, "table": []}
-for request in broken_preempt([first, second], [later], [])[1]:
-    print(request)
+def request(rank, prompt, output, computed, table):
+    row = {"rank": rank, "prompt": prompt, "output": output}
+    return {**row, "computed": computed, "table": table}
+
+
+running = [request(1.0, [5], [0], 1, [0])]
+running.append(request(2.5, [8, 3], [9, 4], 3, [1]))
+later = request(3.0, [1], [], 0, [])
+for row in broken_preempt(running, [later], [])[1]:
+    print(*(f"{key} {value}" for key, value in row.items()), sep=", ")
 
 # %% [markdown]
-# Mend both, and leave what the function was given as it was.
+# Mend both, and leave what the function was given as it was. In which order free blocks are listed does not matter.
 #
 # <details><summary>Hint 1: the question again</summary>
 #
@@ -277,7 +307,7 @@ for request in broken_preempt([first, second], [later], [])[1]:
 # </details>
 # <details><summary>Hint 2: a line to aim at</summary>
 #
-# The first of the two printed lines should be `{'rank': 2.5, 'prompt': [8, 3], 'output': [9, 4], 'computed': 0, 'table': []}`.
+# The first of the two printed lines should be `rank 2.5, prompt [8, 3], output [9, 4], computed 0, table []`.
 #
 # </details>
 # <details><summary>Hint 3: the key line</summary>
@@ -291,7 +321,10 @@ for request in broken_preempt([first, second], [later], [])[1]:
 def preempt(
     running: list[dict], waiting: list[dict], free: list[int]
 ) -> tuple[list[dict], list[dict], list[int]]:
-    """Take the blocks of the worst running request, the last one. Returns running, waiting and free blocks, all new."""
+    """Take the blocks of the worst running request, the last one.
+
+    Returns running, waiting and free blocks, all new.
+    """
     ### BEGIN SOLUTION
     *running, worst = running
     back = {**worst, "computed": 0, "table": []}
@@ -320,11 +353,12 @@ grader.check("forgotten-answer", preempt)
 # - **b.** Chunks add arithmetic to attention, as a share of it chunk over prompt: a prompt of 32k in chunks of 2k takes about 6 % more, and linear
 #   layers no more at all ([a post of 2026](https://dev.to/ji_ai/chunked-prefill-why-one-long-prompt-stalls-every-decode-ln0)).
 # - **c.** A smaller token budget gives a better ITL, a larger one a better TTFT
-#   ([vLLM's manual](https://docs.vllm.ai/en/v0.17.1/configuration/optimization/)).
+#   ([vLLM's manual](https://docs.vllm.ai/en/v0.33.0/configuration/optimization/)).
 # - **d.** vLLM's version 1 preempts by recomputing unless told otherwise (the same page).
 #
 # Which one? And the number that the wrong one should have talked about: a prompt of 32,768 tokens in chunks of 2,048; the keys and values of
-# earlier chunks are read again, how many times the *whole prompt's* cache in all? Answer with a pair, such as `("a", 1.5)`.
+# earlier chunks are read again, how many times the *whole prompt's* cache in all? Answer with a pair, such as `("a", 1.5)`; three
+# significant figures suffice.
 #
 # <details><summary>Hint 1: the question again</summary>
 #
@@ -345,11 +379,11 @@ grader.check("forgotten-answer", preempt)
 
 # %% nbgrader={"grade_id": "chunk-claims-answer", "solution": true}
 def chunk_claims() -> tuple[str, float]:
-    """The letter of the statement that does not hold, and how many times the prompt's cache is read again."""
+    """The letter of the wrong one; how often the cache is read again."""
     ### BEGIN SOLUTION
     chunks = 32_768 // 2_048
-    pairs = sum(cost.causal_pairs(2_048, 2_048 * i) for i in range(chunks))
-    assert pairs == cost.causal_pairs(32_768)  # not one product more
+    pairs = [cost.causal_pairs(2_048, 2_048 * i) for i in range(chunks)]
+    assert sum(pairs) == cost.causal_pairs(32_768)  # not one more
     return "b", sum(range(chunks)) / chunks
     ### END SOLUTION
 
@@ -372,7 +406,7 @@ grader.check("chunk-claims", chunk_claims)
 # being let in, computed in the same steps beside the 32, or brought back over the bus (32 GB/s on an A100 and an L4, 64 on an H100).
 #
 # Choose a `"chip"` (A100 80GB SXM, H100 SXM, L4), a `"budget"` (64, 128, 256, 512, 1024, 2048, 4096) and a `"preemption"` (`"recompute"` or
-# `"swap"`), as cheap by the hour as can be. Step times are those of `cost.predict_mixed` on data-sheet chips.
+# `"swap"`), as cheap by the hour as can be: an L4 costs 0.80 $, an A100 80GB SXM 1.80 $, an H100 SXM 3.00 $ (estimates). Step times are those of `cost.predict_mixed` on data-sheet chips.
 #
 # <details><summary>Hint 1: the question again</summary>
 #
@@ -386,7 +420,8 @@ grader.check("chunk-claims", chunk_claims)
 # </details>
 # <details><summary>Hint 3: the key line</summary>
 #
-# `cost.predict_mixed(CONFIGS["llama-3-8b"], CHIPS[chip], [(2048, 1)] * 32 + [(start, count)], "bf16").seconds`, over all chunks.
+# With `pieces = [(2048, 1)] * 32 + [(start, count)]`, the step takes `cost.predict_mixed(llama, CHIPS[chip], pieces, "bf16").seconds`.
+# Do it for all chunks.
 #
 # </details>
 
@@ -396,21 +431,34 @@ def three_limits() -> dict[str, object]:
     """Keys: "chip", "budget", "preemption"."""
     ### BEGIN SOLUTION
     llama, answers = CONFIGS["llama-3-8b"], [(2048, 1)] * 32
-
-    def seconds(chip, budget, length):
-        chunk = budget - 32
-        pieces = [(start, min(chunk, length - start)) for start in range(0, length, chunk)]
-        return [cost.predict_mixed(llama, CHIPS[chip], [*answers, piece], "bf16").seconds for piece in pieces]
-
     moved = 2048 * cost.kv_bytes_per_token(llama, "bf16")
-    for chip, bus in (("L4", 32e9), ("A100 80GB SXM", 32e9), ("H100 SXM", 64e9)):  # the cheapest first
-        alone = cost.predict_mixed(llama, CHIPS[chip], answers, "bf16").seconds
+
+    def step(chip, *piece):
+        pieces = answers + list(piece)
+        return cost.predict_mixed(
+            llama, CHIPS[chip], pieces, "bf16"
+        ).seconds
+
+    def steps(chip, budget, length):
+        chunk = budget - 32
+        starts = range(0, length, chunk)
+        cuts = [(start, min(chunk, length - start)) for start in starts]
+        return [step(chip, cut) for cut in cuts]
+
+    buses = {"L4": 32e9, "A100 80GB SXM": 32e9, "H100 SXM": 64e9}
+    for chip, bus in buses.items():  # the cheapest first
         for budget in (64, 128, 256, 512, 1024, 2048, 4096):
-            steps = seconds(chip, budget, 8192)
-            back = {"recompute": sum(seconds(chip, budget, 2048)), "swap": moved / bus + alone}
+            prompt = steps(chip, budget, 8192)
+            back = {"recompute": sum(steps(chip, budget, 2048))}
+            back["swap"] = moved / bus + step(chip)
             for way, needed in back.items():
-                if max(steps) <= 0.04 and sum(steps) <= 0.6 and needed <= 0.05:
-                    return {"chip": chip, "budget": budget, "preemption": way}
+                kept = max(prompt) <= 0.04 and sum(prompt) <= 0.6
+                if kept and needed <= 0.05:
+                    return {
+                        "chip": chip,
+                        "budget": budget,
+                        "preemption": way,
+                    }
     raise ValueError("No choice keeps all three limits.")
     ### END SOLUTION
 

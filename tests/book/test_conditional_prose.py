@@ -19,7 +19,6 @@ NOT_YET = {
     "05_paged_cache",
     "06_prefix_cache",
     "08_batching",
-    "09_scheduling",
 }
 WORDS = 4  # a text of so many words is prose
 

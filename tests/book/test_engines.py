@@ -22,7 +22,6 @@ NOT_YET: set[str] = {
     "04_kv_cache",
     "05_paged_cache",
     "06_prefix_cache",
-    "09_scheduling",
 }
 
 VERSION = r"\d+\.\d+(?:\.\d+)?(?:rc\d+|\.post\d+)?"

@@ -22,7 +22,6 @@ NOT_YET = {
     "05_paged_cache",
     "06_prefix_cache",
     "08_batching",
-    "09_scheduling",
 }
 NEAR = 0.10  # how far a second measurement of a quantity may lie from the store's: other minutes, other neighbours
 

@@ -15,6 +15,5 @@ IDLE = {("ch08", "a-batch-in-time"): ["memory"]}
 # Chips whose price the task's text does not state.
 PRICES = {
     ("ch05", "size-the-pool"): ["L4", "A100 80GB SXM", "H100 SXM"],
-    ("ch09", "three-limits"): ["A100 80GB SXM", "H100 SXM", "L4"],
     ("ch08", "a-batch-in-time"): ["L4", "A10G", "A100 80GB SXM", "H100 SXM", "H200 SXM"],
 }

@@ -41,7 +41,8 @@ class Cases:
     `cases` is a list, or a function that makes it on first use. `slips` are wrong implementations: when the
     reader's result equals one of theirs on the failing case, its sentence is the diagnosis. `broken` (debug)
     is the function as the reader found it; better `Exercise.given`, which finds it in the notebook, where alone it
-    stands. `pure=True` also asks that lists, dicts and arrays handed in come back as they were.
+    stands. `pure=True` also asks that lists, dicts and arrays handed in come back as they were. `view` makes of a
+    result what is compared, such as a part sorted whose order is free; it must pass through what has another shape.
     """
 
     reference: Callable[..., Any]
@@ -51,6 +52,7 @@ class Cases:
     dtype: bool = True
     pure: bool = True
     broken: Callable[..., Any] | None = None
+    view: Callable[[Any], Any] | None = None
 
     def __call__(self, answer: Any, probe: Probe) -> str | None:
         if self.broken is not None and origin.same_code(answer, self.broken):
@@ -80,6 +82,8 @@ class Cases:
             name = wrong.gave.split(":")[0]
             raise self._explained(answer, case, wrong, lambda result: _raises(result, name), probe) from None
         want = self._reference(case) if case.want is UNSET else case.want
+        if self.view is not None:
+            got, want = self.view(got), self.view(want)
         found = compare.difference(got, want, tolerance, dtype=self.dtype)
         if found:
             differs = Wrong(case.name, found.gave, found.wanted, case.slip or found.slip)
@@ -94,15 +98,18 @@ class Cases:
         with run.same_luck():
             return self.reference(*case.arguments(), **run.fresh(case.kwargs))
 
+    def _seen(self, outcome: Any) -> Any:
+        return outcome if self.view is None or isinstance(outcome, Exception) else self.view(outcome)
+
     def _explained(
         self, answer: Any, case: Case, wrong: Wrong, same: Callable[[Any], bool], probe: Probe
     ) -> Exception:
         """`wrong`, with the sentence of the first slip that behaves in the same way on this case."""
         for slip in self.slips:
-            if same(_outcome(slip.like, case)):
+            if same(self._seen(_outcome(slip.like, case))):
                 return Wrong(wrong.case, wrong.gave, wrong.wanted, slip.says, wrong.where)
         broken = self.broken or probe.given
-        if broken is not None and same(_outcome(broken, case)):
+        if broken is not None and same(self._seen(_outcome(broken, case))):
             says = wrong.slip or "On this case it still does what the broken one did."
             return Wrong(wrong.case, wrong.gave, wrong.wanted, says, wrong.where)
         return wrong

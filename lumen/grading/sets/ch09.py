@@ -3,6 +3,7 @@ server."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -20,7 +21,7 @@ from lumen.grading import (
     Slip,
     Statements,
 )
-from lumen.hardware import CHIPS
+from lumen.hardware import CHIPS, host_link
 from lumen.models.config import CONFIGS
 
 exercises = ExerciseSet("09", "Scheduling", then="chapter 10, a server")
@@ -44,7 +45,7 @@ def _plan(
     for name, total, _, left in (*running, *waiting):
         need = total + left - 1 if mode != "fits the prompt" else total
         need += mode == "last token stored"
-        if need > pool * size and mode != "no door":
+        if need > pool * size and mode not in ("no door", "late"):
             raise ValueError(f"{name} needs more than the whole pool")
     aside = sum(total - computed == 1 for _, total, computed, _ in running)
     room = budget if mode == "in order" else budget - aside
@@ -59,7 +60,9 @@ def _plan(
         if count or mode == "zeros":
             plan.append((name, count))
     used = len(running)
-    for name, total, computed, _ in waiting:
+    for name, total, computed, left in waiting:
+        if mode == "late" and used < slots and room and total + left - 1 > pool * size:
+            raise ValueError(f"{name} needs more than the whole pool")
         blocks = -(-total // size) - (0 if mode == "hit counted twice" else computed // size)
         if mode == "blocks for the chunk":
             blocks = -(-min(total, computed + room) // size) - computed // size
@@ -77,6 +80,22 @@ def _plan(
 
 def _bent(mode: str) -> Any:
     return partial(_plan, mode=mode)
+
+
+def _drawn(seed: int) -> tuple[Any, ...]:
+    """A random state in which everybody fits the pool."""
+    dice = random.Random(seed)
+    size, slots = dice.randint(1, 5), dice.randint(2, 6)
+
+    def row(name: str, waits: bool) -> Row:
+        total = dice.randint(1, 60)
+        computed = dice.choice([0, 0, size * ((total - 1) // size)]) if waits else dice.randint(0, total - 1)
+        return name, total, total - 1 if not waits and dice.random() < 0.5 else computed, dice.randint(1, 9)
+
+    running = [row(f"r{i}", False) for i in range(dice.randint(0, slots))]
+    waiting = [row(f"w{i}", True) for i in range(dice.randint(0, 4))]
+    budget = slots + dice.choice([0, 1, 9, 40])
+    return running, waiting, budget, slots, 80, dice.randint(0, 40), size
 
 
 TWO = [("a", 41, 40, 9), ("b", 18, 17, 3)]
@@ -137,6 +156,19 @@ exercises.add(
                 slip="At the end it would hold total + left − 1 positions, and the pool has fewer.",
             ),
             Case("one that will just fit", (TWO, [("c", 190, 0, 11)], 64, 4, 50, 48, 4)),
+            Case(
+                "one that can never run, behind a head that must wait",
+                (TWO, [("c", 33, 0, 5), ("d", 260, 0, 1)], 64, 4, 50, 8, 4),
+                raises=ValueError,
+                slip="It is refused at the door, wherever it stands in the queue. Planning stops before it is reached.",
+            ),
+            Case(
+                "one that can never run, and all slots are taken",
+                (TWO, [("d", 260, 0, 1)], 64, 2, 50, 30, 4),
+                raises=ValueError,
+                slip="It is refused at the door, whether or not there is a slot for it.",
+            ),
+            *(Case(f"drawn at random, number {seed}", _drawn(seed)) for seed in range(40)),
         ],
         slips=[
             Slip(
@@ -171,6 +203,10 @@ exercises.add(
             Slip(
                 _bent("last token stored"),
                 "The last token is sampled and never fed, so it takes no position.",
+            ),
+            Slip(
+                _bent("late"),
+                "It is refused at the door, wherever it stands: here planning stops before it is reached.",
             ),
             Slip(
                 _bent("no door"),
@@ -251,16 +287,6 @@ exercises.add(
 # debug --------------------------------------------------------------------------------------------
 
 
-def broken_sampled(work, requests):
-    """Who is sampled after this step. `work` lists (name, start, count); `requests` maps name to (prompt, output)."""
-    names = []
-    for name, start, count in work:
-        prompt, _ = requests[name]
-        if start + count >= prompt:
-            names.append(name)
-    return names
-
-
 def _sampled(work, requests, mode=""):
     names = []
     for name, start, count in work:
@@ -329,18 +355,9 @@ exercises.add(
             Slip(_sampling("everybody"), "Between the first chunk and the last there is nothing to sample."),
         ],
         tolerance=EXACT,
-        broken=broken_sampled,
     ),
+    given="broken_sampled",
 )
-
-
-def broken_preempt(running, waiting, free):
-    """Take the blocks of the worst running request, the last one. Returns running, waiting and free blocks, all new."""
-    running, waiting = list(running), list(waiting)
-    worst = running.pop()
-    free = free + worst["table"]
-    waiting.append({**worst, "output": [], "computed": 0, "table": []})
-    return running, waiting, free
 
 
 def _preempt(running, waiting, free, mode=""):
@@ -362,7 +379,8 @@ def _preempt(running, waiting, free, mode=""):
     else:
         at = next((i for i, other in enumerate(waiting) if other["rank"] > back["rank"]), len(waiting))
         waiting.insert(at, back)
-    return running, waiting, [*free, *worst["table"]]
+    given_back = worst["table"][:-1] if mode == "leaks" else worst["table"]
+    return running, waiting, [*free, *given_back]
 
 
 def _taking(mode: str) -> Any:
@@ -372,6 +390,15 @@ def _taking(mode: str) -> Any:
 def _request(rank: float, prompt: list[int], output: list[int], table: list[int]) -> dict[str, Any]:
     computed = len(prompt) + len(output) - 1 if table else 0
     return {"rank": rank, "prompt": prompt, "output": output, "computed": computed, "table": table}
+
+
+def _any_order_of_free(result: Any) -> Any:
+    """Which blocks are free counts, not in which order they are listed."""
+    try:
+        running, waiting, free = result
+        return running, waiting, sorted(int(block) for block in free)
+    except (TypeError, ValueError):
+        return result
 
 
 exercises.add(
@@ -415,6 +442,15 @@ exercises.add(
                 ([{**_request(1.0, [5, 6, 7, 8], [], [1, 0]), "computed": 2}], [], [2, 3]),
             ),
             Case(
+                "blocks of large numbers, some are free already",
+                (
+                    [_request(1.0, [5], [0], [11]), _request(3.0, [8, 3, 1], [9], [40, 7, 12])],
+                    [_request(5.0, [1], [], [])],
+                    [30, 2],
+                ),
+                slip="All its blocks come back, each once, beside those that were free.",
+            ),
+            Case(
                 "a preempted one is preempted again",
                 ([_request(1.0, [5], [0, 0, 0], [3])], [_request(9.0, [1], [], [])], []),
             ),
@@ -442,14 +478,16 @@ exercises.add(
                 "Then the answer's length starts at zero again, and penalties and stops forget it. "
                 "Nothing has to move: total is prompt and output.",
             ),
+            Slip(_taking("leaks"), "One of its blocks never comes back. All of them are free now."),
             Slip(
                 _taking("keeps table"),
                 "The blocks are free and its table still names them: soon two requests will share them.",
             ),
         ],
         tolerance=EXACT,
-        broken=broken_preempt,
+        view=_any_order_of_free,
     ),
+    given="broken_preempt",
 )
 
 # literature ---------------------------------------------------------------------------------------
@@ -494,7 +532,7 @@ exercises.add(
 # decide -------------------------------------------------------------------------------------------
 
 LLAMA = CONFIGS["llama-3-8b"]
-PCIE = {"A100 80GB SXM": 32e9, "H100 SXM": 64e9, "L4": 32e9}  # B/s, one direction
+CARDS = ["A100 80GB SXM", "H100 SXM", "L4"]
 WRITERS = [(2048, 1)] * 32
 
 
@@ -514,7 +552,7 @@ def _return_ms(choice: dict[str, Any]) -> float:
     if choice["preemption"] == "recompute":
         return 1e3 * sum(_steps(choice, 2048))
     moved = 2048 * cost.kv_bytes_per_token(LLAMA, "bf16")
-    return 1e3 * (moved / PCIE[choice["chip"]] + _step(choice["chip"], 0, 0))
+    return 1e3 * (moved / host_link(choice["chip"]).bandwidth + _step(choice["chip"], 0, 0))
 
 
 exercises.add(
@@ -529,7 +567,7 @@ exercises.add(
     "decides if there is one.",
     check=Decision(
         choices={
-            "chip": list(PCIE),
+            "chip": CARDS,
             "budget": [64, 128, 256, 512, 1024, 2048, 4096],
             "preemption": ["recompute", "swap"],
         },

@@ -1,0 +1,765 @@
+"""What chapter 09 shows: steps, budgets, ranks, two ways to use eight chips. Functions of data, no clock, "
+"no torch."""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from itertools import pairwise
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from lumen import cost
+from lumen.bench import Estimate, miss, says, sentence
+from lumen.explore.lab import milliseconds
+from lumen.explore.theme import figure, label_line, log_axis, palette
+from lumen.hardware import CHIPS, LINKS, host_link
+from lumen.models.config import CONFIGS
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+    from lumen.bench import Measured
+    from lumen.bench.interference import Meeting
+    from lumen.hardware import Chip
+    from lumen.models.config import ModelConfig
+
+Table = tuple[list[list[Any]], list[str], str]
+Pieces = Sequence[tuple[int, int]]  # (positions that were cached, tokens computed behind them)
+
+LLAMA, CARDS = CONFIGS["llama-3-8b"], ("A100 80GB SXM", "H100 SXM", "L4")
+
+
+def ms(seconds: float) -> str:
+    return f"{1e3 * seconds:,.0f}"
+
+
+# eight answers and a document ---------------------------------------------------------------------
+def freeze_figure(run: Meeting) -> go.Figure:
+    """Every token that the readers see, and the one long gap."""
+    usual, freeze = median(run.alone), max(run.gaps)
+    fig = figure(
+        f"One document stops eight answers for {ms(freeze)} ms; before it came a step took {ms(usual)}",
+        x="time since the document arrived (ms)",
+        y="answer",
+        height=330,
+    )
+    for row, times in enumerate(run.times):
+        shown = [1e3 * t for t in times]
+        marker = {"color": palette.blue, "size": 7}
+        fig.add_scatter(x=shown, y=[row + 1] * len(shown), mode="markers", marker=marker)
+    first = 1e3 * run.ttft
+    diamond = {"color": palette.orange, "size": 11, "symbol": "diamond"}
+    fig.add_scatter(x=[first], y=[0], mode="markers", marker=diamond)
+    label_line(fig, first, 0, "first token for the document", palette.orange, anchor="right", shift=12)
+    fig.update_yaxes(range=[8.6, -0.9], tickvals=[1, 4, 8])
+    return fig
+
+
+def plan_lines(run: Meeting, steps: int = 2) -> str:
+    """The plans of the first steps, one request a line of its own where it is no answer."""
+    lines = []
+    for number, (_, _, pieces) in enumerate(run.steps[:steps]):
+        answers = [held for held, count in pieces if count == 1]
+        rest = [f"{count:,} tokens behind {held:,}" for held, count in pieces if count > 1]
+        alone = f"{len(answers)} requests: 1 token each, behind {min(answers)} to {max(answers):,}"
+        lines.append(f"step {number}: " + "; ".join([alone, *rest]))
+    return "\n".join(lines)
+
+
+# how long a step takes ----------------------------------------------------------------------------
+def seconds(
+    pieces: Pieces, chip: Chip, config: ModelConfig, dtype: str = "fp32", kind: Any = "paged"
+) -> float:
+    """A step's predicted length. [s]"""
+    return cost.predict_mixed(config, chip, pieces, dtype, cache=kind).seconds
+
+
+def reading(run: Meeting) -> list[Pieces]:
+    """The steps up to the long prompt's first token."""
+    return [pieces for _, end, pieces in run.steps if end <= run.ttft + 1e-9]
+
+
+def predicted(run: Meeting, chip: Chip, config: ModelConfig) -> tuple[float, float]:
+    """(longest step, TTFT of the document), by the model. [s]"""
+    steps = [seconds(pieces, chip, config) for pieces in reading(run)]
+    return max(steps), sum(steps)
+
+
+def parts_table(counts: Sequence[int], held: int, answers: int, chip: Chip, config: ModelConfig) -> Table:
+    """Steps with more and more of a prompt beside the answers."""
+    rows = []
+    for count in counts:
+        pieces = [(held, 1)] * answers + [(0, count)] * bool(count)
+        step = cost.predict_mixed(config, chip, pieces, "fp32", cache="paged")
+        matrices = sum(step.parts[name] for name in ("projections", "mlp", "head"))
+        rows.append(
+            [
+                f"{count:,}",
+                ms(step.seconds),
+                ms(matrices),
+                ms(step.parts["attention"]),
+                f"{answers + count:,}",
+            ]
+        )
+    headers = [
+        "tokens of a prompt",
+        "whole step (ms)",
+        "matrices (ms)",
+        "attention (ms)",
+        "tokens in the step",
+    ]
+    return rows, headers, "rrrrr"
+
+
+def eight_alone(
+    runs: Sequence[Meeting], forward: Measured, chip: Chip, config: ModelConfig, held: int
+) -> str:
+    """The model's price of a step without a prompt, beside the engine's clock and the forward by itself."""
+    alone = Estimate.of([t for run in runs for t in run.alone], "s")
+    by_model = seconds([(held, 1)] * 8, chip, config)
+    why = (
+        f"The forward by itself takes {milliseconds(forward.seconds)} (the measurement store); a step of the engine is "
+        "planned, sampled and counted besides, and the model prices the forward alone."
+    )
+    return f"A step with the eight alone in it: {miss(by_model, alone, why)}"
+
+
+@sentence(
+    example={"tokens": 4.7, "model": 8.3}, at=1.0, unit="×", more_words=["shorter"], less_words=["longer"]
+)
+def shorter_gap(est: Estimate, tokens: float, model: float) -> str:
+    """The longest gap, whole over chunked."""
+    return says(
+        est,
+        more=f"In pieces the longest gap was {{x}} times shorter ({{low}} to {{high}}, {{n}} rounds). "
+        f"Counting tokens "
+        f"alone says {tokens:.1f}, the model {model:.1f}. The weights are read in every step, whatever is "
+        f"in it, and the "
+        "longest of the steps is the one that looks back farthest.",
+        less=f"In pieces the longest gap was longer: the ratio is {{x}} ({{low}} to {{high}}), where "
+        f"counting tokens says "
+        f"{tokens:.1f} and the model {model:.1f}.",
+        same=f"No difference that this run can show: the ratio is {{x}} ({{low}} to {{high}}), where "
+        f"counting tokens says "
+        f"{tokens:.1f} and the model {model:.1f}.",
+    )
+
+
+@sentence(example={"steps": 22}, at=1.0, unit="×", more_words=["as long"], less_words=["sooner"])
+def later_document(est: Estimate, steps: int) -> str:
+    """TTFT in crumbs over TTFT whole."""
+    return says(
+        est,
+        more=f"{steps} steps instead of one, and {{x}} times as long a wait ({{low}} to {{high}}, {{n}} "
+        f"rounds). It is less "
+        "than the number of steps, because each product of a token with a weight is made once, however the "
+        "prompt is cut. "
+        "What is repeated is reading: the weights, the eight caches, and the document's own earlier pieces.",
+        less=f"{steps} steps instead of one, and the document had its first token sooner: {{x}} of the wait "
+        f"({{low}} to {{high}}).",
+        same=f"{steps} steps instead of one, and no difference that this run can show: {{x}} times the wait "
+        f"({{low}} to {{high}}).",
+    )
+
+
+Runs = Mapping[int, Sequence["Meeting"]]
+
+
+def ratio(runs: Runs, of: Callable[[Meeting], float], a: int, b: int) -> Estimate:
+    """`of` under budget `a` over `of` under budget `b`, round by round."""
+    pairs = zip(runs[a], runs[b], strict=True)
+    return Estimate.of([of(x) / of(y) for x, y in pairs], "×")
+
+
+def longest(run: Meeting) -> float:
+    return max(run.gaps)
+
+
+def ttft(run: Meeting) -> float:
+    return run.ttft
+
+
+def trade_figure(runs: Runs, chip: Chip, config: ModelConfig) -> go.Figure:
+    """The longest gap of the eight against the document's first token, a point a budget."""
+    gap, wait = ratio(runs, longest, max(runs), min(runs)), ratio(runs, ttft, min(runs), max(runs))
+    fig = figure(
+        f"From {max(runs):,} tokens a step to {min(runs)}: longest gap divided by {gap.value:.0f}, the "
+        f"document's wait "
+        f"times {wait.value:.1f}",
+        x="longest gap of the eight (ms)",
+        y="first token of the document (ms)",
+        log_x=True,
+    )
+    budgets = sorted(runs)
+    clock = [(1e3 * median(map(longest, runs[b])), 1e3 * median(map(ttft, runs[b]))) for b in budgets]
+    model = [[1e3 * t for t in predicted(runs[b][0], chip, config)] for b in budgets]
+    dashed = {"color": palette.grey, "dash": "dash"}
+    fig.add_scatter(
+        x=[x for x, _ in model], y=[y for _, y in model], mode="lines+markers", line=dashed, name="predicted"
+    )
+    fig.add_scatter(
+        x=[x for x, _ in clock],
+        y=[y for _, y in clock],
+        mode="lines+markers+text",
+        line_color=palette.blue,
+        text=[f"{b:,}" for b in budgets],
+        textposition="top center",
+        name="measured, by token budget",
+    )
+    fig.update_layout(showlegend=True)
+    fig.update_yaxes(rangemode="tozero")
+    log_axis(fig, "x", [50, 100, 200, 500, 1000, 2000, 5000])
+    return fig
+
+
+def trade_table(runs: Runs, chip: Chip, config: ModelConfig) -> Table:
+    """What the figure shows, in numbers, predictions beside."""
+    rows = []
+    for budget in sorted(runs, reverse=True):
+        gap, first = predicted(runs[budget][0], chip, config)
+        times = (median(map(longest, runs[budget])), median(map(ttft, runs[budget])), gap, first)
+        rows.append([f"{budget:,}", *map(ms, times)])
+    headers = [
+        "token budget",
+        "longest gap (ms)",
+        "TTFT (ms)",
+        "longest step, predicted (ms)",
+        "TTFT, predicted (ms)",
+    ]
+    return rows, headers, "rrrrr"
+
+
+def trade_misses(runs: Runs, chip: Chip, config: ModelConfig) -> str:
+    """By how much the model missed, signed."""
+    off = []
+    for meetings in runs.values():
+        by_model = predicted(meetings[0], chip, config)
+        clock = (median(map(longest, meetings)), median(map(ttft, meetings)))
+        off += [100 * (p / c - 1) for p, c in zip(by_model, clock, strict=True)]
+    return (
+        f"Medians of {len(meetings)} rounds. The model's {len(off)} numbers miss by {min(off):+.0f} to "
+        f"{max(off):+.0f} % "
+        f"(median {median(off):+.0f}). It prices the forward alone: what the engine does between two of them, "
+        "and a step longer than its matrices were measured alone, are not in it."
+    )
+
+
+@sentence(example={"budget": 128, "gap": 9.1}, at=1.0, unit="×", more_words=["more"], less_words=["sooner"])
+def bargain(est: Estimate, budget: int, gap: float) -> str:
+    """TTFT under a middle budget over TTFT whole, and what it buys."""
+    return says(
+        est,
+        more=f"The curve is no straight exchange. With {budget} tokens a step the longest gap is divided by "
+        f"{gap:.0f}, for "
+        "{size} more of the document's wait.",
+        less=f"With {budget} tokens a step the longest gap is divided by {gap:.0f}, and the document's "
+        f"token came "
+        "sooner by {size}.",
+        same=f"The curve is no straight exchange. With {budget} tokens a step the longest gap is divided by "
+        f"{gap:.0f}, and the "
+        "document's wait changes by nothing that {n} rounds can show ({x}, {low} to {high}).",
+    )
+
+
+# which budget -------------------------------------------------------------------------------------
+def card_seconds(name: str, pieces: Pieces) -> float:
+    return seconds(pieces, CHIPS[name], LLAMA, "bf16", "static")
+
+
+def card_step(name: str, count: int, held: int = 4096) -> float:
+    """A step of 32 answers at context 2,048 with `count` tokens of a prompt behind `held`."""
+    return card_seconds(name, [(2048, 1)] * 32 + [(held, count)] * bool(count))
+
+
+def most(limit: float, length: Callable[[int], float], top: int = 8192) -> int:
+    """The largest of 0 … `top` whose `length` stays within the limit; -1 when even 0 takes longer."""
+    return bisect_right(range(top + 1), limit, key=length) - 1
+
+
+@cache
+def nearly_free() -> dict[str, int]:
+    """Tokens of a prompt that lengthen the step by 10 % at most, by chip."""
+    return {name: most(1.1 * card_step(name, 0), partial(card_step, name)) for name in CARDS}
+
+
+def cards_figure() -> go.Figure:
+    """A step's length over the tokens of a prompt in it."""
+    free, counts = nearly_free(), [2**k for k in range(3, 14)]
+    fig = figure(
+        f"Beside 32 answers, {free['H100 SXM']} prompt tokens are nearly free on an H100, "
+        f"{free['A100 80GB SXM']} on an A100 (predicted)",
+        x="tokens of a prompt in the step",
+        y="step (ms)",
+        log_x=True,
+        log_y=True,
+    )
+    for name, color in zip(CARDS, (palette.blue, palette.orange, palette.green), strict=True):
+        times = [1e3 * card_step(name, count) for count in counts]
+        fig.add_scatter(x=counts, y=times, mode="lines+markers", line_color=color)
+        label_line(fig, counts[0], times[0], name.split()[0], color, anchor="left", shift=12)
+    log_axis(fig, "x", [8, 32, 128, 512, 2048, 8192], ["8", "32", "128", "512", "2,048", "8,192"])
+    log_axis(fig, "y", [5, 10, 20, 50, 100, 200, 500, 1000])
+    return fig
+
+
+def chunk_table(prompt: int = 8192) -> Table:
+    """The largest chunk under a limit on every gap, and the TTFT that follows."""
+    rows = []
+    for name in CARDS:
+        for limit in (0.02, 0.1):
+            chunk = most(limit, lambda count, name=name: card_step(name, count, prompt - count), prompt)
+            wait = "–"
+            if chunk > 0:
+                starts = range(0, prompt, chunk)
+                wait = ms(sum(card_step(name, min(chunk, prompt - start), start) for start in starts))
+            fits = {True: f"{chunk:,}", False: "none"}[chunk > 0]
+            rows.append([f"{name}, {ms(limit)} ms", fits, wait])
+    headers = ["chip, every gap under", "largest chunk (tokens)", f"TTFT of {prompt:,} tokens, no queue (ms)"]
+    return rows, headers, "lrr"
+
+
+# preemption ---------------------------------------------------------------------------------------
+def swap_table(lost: int = 1024) -> Table:
+    """What bringing `lost` tokens back takes: over the bus, alone, or beside 16 answers."""
+    crowd, rows = [(1024, 1)] * 16, []
+    for card in CARDS:
+        swap = 2 * lost * cost.kv_bytes_per_token(LLAMA, "bf16") / host_link(card).bandwidth
+        alone = cost.predict_prefill(LLAMA, CHIPS[card], lost, dtype="bf16").seconds
+        with_chunk = [card_seconds(card, [*crowd, (start, 256)]) for start in range(0, lost, 256)]
+        beside = sum(with_chunk) - len(with_chunk) * card_seconds(card, crowd)
+        cheaper = min((swap, "swap"), (beside, "recompute"))[1]
+        rows.append([card, cheaper, *(f"{1e3 * t:.1f}" for t in (swap, beside, alone))])
+    headers = [
+        "chip",
+        "cheaper",
+        "swap out and in (ms)",
+        "recompute, 4 chunks beside 16 answers (ms)",
+        "recompute alone (ms)",
+    ]
+    return rows, headers, "llrrr"
+
+
+# who goes first -----------------------------------------------------------------------------------
+CALM, BATCH, LATE = 60.0, 30, 10  # seconds before the rush; background jobs at 5 s, and 5 s into the rush
+
+
+def waits(ageing: float, rush: float, step: float = 0.05) -> dict[int, list[float]]:
+    """Simulated seconds until the first token, by priority (0 urgent, 1 background). The engine's own "
+    "scheduler."""
+    from lumen.cache import BlockPool
+    from lumen.serve.request import Request
+    from lumen.serve.scheduler import Limits, Scheduler
+
+    scheduler = Scheduler(BlockPool(100, 16), limits=Limits(2, 64, ageing=ageing))
+    coming = [
+        (i * 0.3125, 0) for i in range(int(CALM / 0.3125))
+    ]  # four in five of the 4 a second it can serve
+    coming += [(CALM + i * 0.25, 0) for i in range(int(rush / 0.25))]  # all of them
+    coming += [(5 + i / 1000, 1) for i in range(BATCH)] + [(CALM + 5 + i / 1000, 1) for i in range(LATE)]
+    coming.sort()
+    waited: dict[int, list[float]] = {0: [], 1: []}
+    now = 0.0
+    while coming or scheduler.waiting or scheduler.running:
+        while coming and coming[0][0] <= now + 1e-9:
+            at, priority = coming.pop(0)
+            scheduler.add(Request(f"{priority} {at}", [0] * 20, 10, priority=priority, arrival=at))
+        plan = scheduler.schedule(now)
+        now += step
+        scheduler.update(plan, {w.sequence.id: [0] for w in plan.work if w.samples})
+        for sequence in [w.sequence for w in plan.work]:
+            if len(sequence.output) == 1 and sequence.computed == 20:
+                waited[sequence.request.priority].append(now - sequence.request.arrival)
+            if len(sequence.output) == 10:
+                scheduler.finish(sequence)
+    return waited
+
+
+RUSHES = (60, 240)
+RULES = {"first come, first served": 1e-3, "ageing, 30 s": 30.0, "strict priority": float("inf")}
+
+
+@cache
+def ranks() -> dict[str, list[dict[int, list[float]]]]:
+    return {name: [waits(ageing, rush) for rush in RUSHES] for name, ageing in RULES.items()}
+
+
+def ranks_table() -> Table:
+    rows = []
+    for name, (short, long) in ranks().items():
+        times = (median(short[0]), max(long[0]), max(short[1]), max(long[1]))
+        rows.append([name, *(f"{t:.1f}" for t in times)])
+    headers = [
+        "rank",
+        "urgent: median (s)",
+        "urgent: longest (s)",
+        f"background: longest, rush of {RUSHES[0]} s",
+        f"background: longest, rush of {RUSHES[1]} s",
+    ]
+    return rows, headers, "lrrrr"
+
+
+def ranks_text() -> str:
+    """Deterministic: a simulation without a clock."""
+    found = ranks()
+    fcfs, ageing, strict = (found[name] for name in RULES)
+    return (
+        f"First come, first served makes people wait up to {max(fcfs[1][0]):.1f} s behind somebody's "
+        f"{BATCH} batch jobs. Under strict "
+        f"priority urgent requests hardly wait, and the background jobs of the "
+        f"rush wait "
+        f"{max(strict[0][1]):.0f} s when it lasts {RUSHES[0]} s, {max(strict[1][1]):.0f} s when it lasts "
+        f"{RUSHES[1]}. They "
+        f"**starve**. With ageing they wait {max(ageing[1][1]):.0f} s however long it lasts, and then "
+        f"urgent requests give way "
+        f"to them, by {max(ageing[1][0]):.1f} s at most here. That is the trade that $a$ sets: the longest "
+        f"that a background job "
+        "may be put off."
+    )
+
+
+# prefill here, decode there -----------------------------------------------------------------------
+NETWORKS = ("network 400 Gbit/s", "network 100 Gbit/s", "network 10 Gbit/s")
+
+
+def journey(card: str, length: int, link: float) -> tuple[float, float, float, float]:
+    """(prefill, bytes, seconds left after it when sent whole, and layer by layer), Llama-3-8B in bf16."""
+    prefill = cost.predict_prefill(LLAMA, CHIPS[card], length, dtype="bf16").seconds
+    size = length * cost.kv_bytes_per_token(LLAMA, "bf16")
+    compute, travel = prefill / LLAMA.num_layers, size / LLAMA.num_layers / link
+    layered = max(travel, compute + LLAMA.num_layers * travel - prefill)
+    return prefill, size, size / link, layered
+
+
+@cache
+def made_per_second() -> float:
+    """Bytes of cache that a prefill of 4,096 tokens makes on an H100, a second."""
+    prefill, size, *_ = journey("H100 SXM", 4096, 1e9)
+    return size / prefill
+
+
+def journeys_table() -> Table:
+    rows = []
+    for name in NETWORKS:
+        _, _, whole, layered = journey("H100 SXM", 4096, LINKS[name].bandwidth)
+        speed = LINKS[name].bandwidth / 1e9
+        rows.append(
+            [name.removeprefix("network "), f"{1e3 * layered:.1f}", f"{1e3 * whole:.1f}", f"{speed:g}"]
+        )
+    return (
+        rows,
+        ["link", "wait, layer by layer (ms)", "wait, sent whole (ms)", "GB/s in one direction"],
+        "lrrr",
+    )
+
+
+def journeys_text() -> str:
+    prefill, size, *_ = journey("H100 SXM", 4096, 1e9)
+    return (
+        f"*Predicted* for 4,096 tokens of Llama-3-8B in bf16 on an H100: {size / 1e6:,.0f} MB, made in "
+        f"{1e3 * prefill:.0f} ms, "
+        f"which is **{made_per_second() / 1e9:.1f} GB/s**. A link above that rate hides all but the last layer."
+    )
+
+
+def handover_text(num_bytes: int, layers: int, prefill: float, exposed: float) -> str:
+    return (
+        f"{num_bytes / 1e6:.1f} MB in {layers} pieces, during a prefill of {ms(prefill)} ms;\n"
+        f"{1e3 * exposed:.1f} ms of the journey were left when it ended"
+    )
+
+
+ENGINE, BOTH = "one engine, chunks of 128", "one engine, chunks of 128, both cores"
+WHOLE, LAYERS = "apart, whole", "apart, layer by layer"
+
+
+def apart_table(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table:
+    """The published rounds: longest gap, the documents' TTFT, and what was left of the journey."""
+    rows = []
+    for way in (ENGINE, BOTH, WHOLE, LAYERS):
+        gaps = [max(run["gaps"]) for run in runs[way]]
+        first = [t for run in runs[way] for t in run["long_ttft"]]
+        left = [h["exposed_s"] for run in runs[way] for h in run["handovers"] if h["num_tokens"] == 1000]
+        exposed = "".join(f"{1e3 * median(left):.1f}" for _ in left[:1]) or "–"
+        rows.append(
+            [way, ms(median(gaps)), ms(median(first)), exposed, f"{ms(min(first))} to {ms(max(first))}"]
+        )
+    headers = ["way", "longest gap (ms)", "TTFT (ms)", "journey left (ms)", "TTFT, least to most"]
+    return rows, headers, "lrrrr"
+
+
+def apart_text(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    left = {
+        way: [h["exposed_s"] for run in runs[way] for h in run["handovers"] if h["num_tokens"] == 1000]
+        for way in (WHOLE, LAYERS)
+    }
+    fell = [
+        h["prefill_s"]
+        for way in left
+        for run in runs[way]
+        for h in run["handovers"]
+        if h["num_tokens"] == 1000
+    ]
+    gaps = {way: median(max(run["gaps"]) for run in runs[way]) for way in (BOTH, LAYERS)}
+    return (
+        f"Published run, {len(runs[LAYERS])} rounds of three documents of 1,000 tokens that arrive faster "
+        f"than one core reads them, so "
+        f"their TTFT holds a queue. Layer by layer, {1e3 * median(left[LAYERS]):.1f} ms of the journey are "
+        f"left instead of "
+        f"{1e3 * median(left[WHOLE]):.0f}. In the TTFT that cannot be seen: the prefills alone took "
+        f"{min(fell):.2f} to {max(fell):.2f} s. "
+        f"The fair comparison is one engine with *both* cores. Against it the longest gap apart is "
+        f"{ms(gaps[LAYERS])} ms instead of "
+        f"{ms(gaps[BOTH])}, and the documents wait longer: the core that writes cannot help the one that reads."
+    )
+
+
+# when does it pay ---------------------------------------------------------------------------------
+CARD, READ, WRITE, NUM_CHIPS = "A100 80GB SXM", 4096, 256, 8
+TTFTS = (0.5, 0.25)  # the two limits on the first token that are compared [s]
+LIMITS = (0.0079, 0.0082, 0.009, 0.01, 0.02, 0.04, 0.1)
+
+
+@cache
+def written() -> list[float]:
+    """Seconds of a step of 1, 2, … answers, everybody halfway, up to what fits into the memory."""
+    context = READ + WRITE // 2
+    room = cost.max_users(CHIPS[CARD].memory, LLAMA, context, "bf16", "bf16", reserve=0.1)
+    return [card_seconds(CARD, [(context, 1)] * users) for users in range(1, room + 1)]
+
+
+@cache
+def designs() -> list[tuple[float, float, float]]:
+    """(requests/s of a chip, longest step, TTFT) of every way to work together.
+
+    `users` answers are always under way. A prompt is read in `pieces` steps beside them; then steps without a prompt
+    follow until one of the answers has ended and the next prompt comes.
+    """
+    found, context = [], READ + WRITE // 2
+    for users, alone in enumerate(written()[:-1], 1):
+        for pieces in range(1, WRITE // users + 1):
+            if pieces > 64 and pieces % 16:
+                continue
+            chunk = -(-READ // pieces)
+            usual = card_seconds(CARD, [(context, 1)] * users + [((READ - chunk) // 2, chunk)])
+            last = card_seconds(CARD, [(context, 1)] * users + [(READ - chunk, chunk)])
+            between = WRITE / users - pieces
+            found.append((1 / (pieces * usual + between * alone), last, pieces * usual))
+    return found
+
+
+def together(gap: float, first: float = float("inf")) -> float:
+    """Requests a second of all chips with every gap and every TTFT within the limits; 0 when there is no "
+    "way."""
+    return NUM_CHIPS * max(
+        (rate for rate, last, wait in designs() if last <= gap and wait <= first), default=0.0
+    )
+
+
+def apart(gap: float, first: float = float("inf")) -> tuple[float, int, float]:
+    """(requests/s, chips that read, share of the time that these are busy) of the best split."""
+    read, _, _, left = journey(CARD, READ, LINKS["network 400 Gbit/s"].bandwidth)
+    rate = max((n / t / WRITE for n, t in enumerate(written(), 1) if t <= gap), default=0.0)
+    if read + left > first or not rate:
+        return 0.0, 0, 0.0
+    best, readers = max((min(k / read, (NUM_CHIPS - k) * rate), k) for k in range(1, NUM_CHIPS))
+    return best, readers, best * read / readers
+
+
+def crossing(first: float = float("inf")) -> float:
+    """The largest limit on the gap, in steps of 0.1 ms, under which apart serves more. [s]"""
+    grid = [k / 1e4 for k in range(70, 1001)]
+    return max(limit for limit in grid if apart(limit, first)[0] > together(limit, first))
+
+
+def goodput_figure() -> go.Figure:
+    """Requests per second within both limits, over the limit on the gap."""
+    fig = figure(
+        f"Apart serves more under {1e3 * crossing(TTFTS[0]):.1f} ms a gap when a first token may take "
+        f"{1e3 * TTFTS[0]:.0f} ms, under "
+        f"{1e3 * crossing(TTFTS[1]):.0f} when {1e3 * TTFTS[1]:.0f} (predicted)",
+        x="every gap within (ms)",
+        y="requests/s within both limits",
+        log_x=True,
+    )
+    gaps = [k / 1e4 for k in range(75, 120)] + [k / 1e3 for k in range(12, 101)]
+    lines = [
+        ("apart", palette.orange, "solid", [apart(gap)[0] for gap in gaps]),
+        (
+            f"together, TTFT ≤ {ms(TTFTS[0])} ms",
+            palette.blue,
+            "solid",
+            [together(gap, TTFTS[0]) for gap in gaps],
+        ),
+        (
+            f"together, TTFT ≤ {ms(TTFTS[1])} ms",
+            palette.blue,
+            "dash",
+            [together(gap, TTFTS[1]) for gap in gaps],
+        ),
+    ]
+    for name, color, dash, rates in lines:
+        line = {"color": color, "dash": dash, "shape": "hv"}
+        fig.add_scatter(x=[1e3 * gap for gap in gaps], y=rates, mode="lines", line=line, name=name)
+    fig.update_layout(showlegend=True)
+    log_axis(fig, "x", [8, 10, 20, 50, 100])
+    return fig
+
+
+def goodput_table() -> Table:
+    rows = []
+    for gap in LIMITS:
+        rates = (apart(gap)[0], together(gap), *(together(gap, first) for first in TTFTS))
+        rows.append([f"{1e3 * gap:g}", *(f"{rate:.1f}" for rate in rates)])
+    names = ["together, any TTFT", *(f"together, TTFT ≤ {ms(first)} ms" for first in TTFTS)]
+    return rows, ["every gap within (ms)", "apart", *names], "rrrrr"
+
+
+def goodput_text() -> str:
+    """What the figure says; all of it from the model's numbers."""
+    read, _, _, left = journey(CARD, READ, LINKS["network 400 Gbit/s"].bandwidth)
+    busy = [apart(gap)[2] for gap in LIMITS]
+    loose = (together(0.1), apart(0.1)[0])
+    return (
+        f"Apart, the first token comes after {ms(read + left)} ms under every limit on the gap. Together, a "
+        f"tight limit on the gap forces small "
+        "chunks, and these make the first token late: under both limits at once it serves nothing at the "
+        "left edge of the figure. With "
+        f"both limits loose it serves more ({loose[0]:.1f} requests/s against {loose[1]:.1f} at 100 ms): a "
+        f"prompt rides on readings of the "
+        "weights that the answers pay for anyway, and a split must be a whole number of chips. Below a gap of "
+        f"{1e3 * crossing():.1f} ms the two take turns even without any limit on the first token, because a "
+        f"step has room for one "
+        f"answer more or not. And there is no queue in all this. In the splits of the table the readers are "
+        f"busy {100 * min(busy):.0f} to "
+        f"{100 * max(busy):.0f} % of the time, so with random arrivals prompts would wait for them: keep "
+        f"chapter 3's curve in mind."
+    )
+
+
+# where it loses -----------------------------------------------------------------------------------
+def reading_table(length: int, chip: Chip, config: ModelConfig) -> Table:
+    """What a prompt pays again when it is cut."""
+    kappa, weights = cost.kv_bytes_per_token(config, "fp32"), cost.weight_bytes(config, "fp32")
+    rows = []
+    for chunk in (length, 248, 56, 16):
+        cuts = [(start, min(chunk, length - start)) for start in range(0, length, chunk)]
+        pairs = sum(cost.causal_pairs(count, held) for held, count in cuts)
+        assert pairs == cost.causal_pairs(length)
+        again = kappa * sum(held for held, _ in cuts)
+        time = sum(seconds([piece], chip, config) for piece in cuts)
+        rows.append(
+            [f"{chunk:,}", ms(time), f"{pairs:,}", f"{len(cuts) * weights / 1e9:.1f}", f"{again / 1e6:,.0f}"]
+        )
+    headers = [
+        "chunk",
+        "prompt alone, predicted (ms)",
+        "pairs of query and key",
+        "GB of weights read",
+        "MB of cache read again",
+    ]
+    return rows, headers, "rrrrr"
+
+
+@sentence(example={"whole": 0.7}, at=1.0, unit="×", more_words=["as long"], less_words=["sooner"])
+def crumbs(est: Estimate, whole: float) -> str:
+    """TTFT in chunks of 32 over TTFT in one piece, beside one answer."""
+    return says(
+        est,
+        more=f"So with hardly anybody to protect it is a loss. Beside a single answer, 512 tokens take "
+        f"{milliseconds(whole)} to the "
+        "first token in one piece, and in chunks of 32 **{x} times** as long ({low} to {high}, {n} rounds).",
+        less=f"Beside a single answer, 512 tokens take {milliseconds(whole)} in one piece, and in chunks of "
+        f"32 the first token came "
+        "sooner ({x} of the time, {low} to {high}).",
+        same=f"Beside a single answer, 512 tokens take {milliseconds(whole)} in one piece, and chunks of 32 "
+        f"make no difference that this "
+        "run can show ({x}, {low} to {high}).",
+    )
+
+
+def traps_text(runs: Runs) -> str:
+    """The three traps, each with its number from this page."""
+    whole = runs[max(runs)][0]
+    gaps = [b - a for a, b in pairwise(whole.times[0])]
+    many = gaps + [median(whole.alone)] * 200
+    hidden = sorted(many)[int(0.99 * (len(many) - 1))]
+    return (
+        f"Here: the longest gap is {ms(max(gaps))} ms. Over an answer of {len(many) + 1} tokens whose other "
+        f"gaps take "
+        f"{ms(median(whole.alone))} ms, the mean gap is {ms(sum(many) / len(many))} and p99 {ms(hidden)} "
+        f"(computed from the gaps above)."
+    )
+
+
+# recap --------------------------------------------------------------------------------------------
+@sentence(
+    example={"wait": Estimate(1.6, 1.5, 1.7, 3, "×"), "budget": 64},
+    at=1.0,
+    unit="×",
+    more_words=["shorter"],
+    less_words=["longer"],
+)
+def bounded(est: Estimate, wait: Estimate, budget: int) -> str:
+    """The longest gap whole over chunked, and the document's wait beside it."""
+    return says(
+        est,
+        more=f"With {budget} tokens a step the longest gap was {{x}} times shorter ({{low}} to {{high}}), "
+        f"and the document's TTFT "
+        f"{wait.value:.1f} times what it was ({wait.low:.1f} to {wait.high:.1f}).",
+        less=f"With {budget} tokens a step the longest gap was longer here (ratio {{x}}), and the "
+        f"document's TTFT {wait.value:.1f} times "
+        "what it was.",
+        same=f"With {budget} tokens a step the longest gap showed no difference here (ratio {{x}}, {{low}} "
+        f"to {{high}}), and the document's "
+        f"TTFT was {wait.value:.1f} times what it was.",
+    )
+
+
+def recap(runs: Runs, length: int, again: Mapping[str, int], steps: int) -> str:
+    whole = runs[max(runs)]
+    gap, wait = ratio(runs, longest, max(runs), min(runs)), ratio(runs, ttft, min(runs), max(runs))
+    ageing, strict = ranks()["ageing, 30 s"], ranks()["strict priority"]
+    return (
+        f"- **The freeze was one step** of {length + 8:,} tokens: {ms(median(map(longest, whole)))} ms, "
+        f"where a step of the eight alone "
+        f"took {ms(median(t for run in whole for t in run.alone))}.\n"
+        f"- **A token budget bounds the step.** {bounded(gap, wait, min(runs))} Beside 32 answers of "
+        f"Llama-3-8B, "
+        f"{nearly_free()['H100 SXM']} prompt tokens a step are nearly free on an H100 (predicted).\n"
+        f"- **One rule, no phases**: computed catches up with total inside two budgets. {steps:,} plans "
+        f"equal to the real scheduler's.\n"
+        f"- **Preemption changes no answer**: it takes what can be computed again, {again['recompute']} "
+        f"tokens in our squeeze, "
+        f"{again['recompute, with a prefix cache']} with a prefix cache.\n"
+        f"- **Nobody starves** when ranks are fixed at arrival and age: {max(ageing[1][1]):.0f} s instead "
+        f"of {max(strict[1][1]):.0f} (simulated).\n"
+        f"- **Apart** costs κ·L bytes, hidden layer by layer on a link above {made_per_second() / 1e9:.0f} "
+        f"GB/s (Llama-3-8B on an H100). It "
+        f"serves more where both limits are tight: under gaps of {1e3 * crossing(TTFTS[1]):.0f} ms when a "
+        f"first token may take "
+        f"{ms(TTFTS[1])} (eight A100, no queue, predicted); with loose limits together does."
+    )
+
+
+def takeaway(runs: Runs) -> str:
+    gap, wait = ratio(runs, longest, max(runs), min(runs)), ratio(runs, ttft, min(runs), max(runs))
+    return (
+        "**Takeaway.** Ask of every latency: which step was it in, and what else was in that step? "
+        + bounded(gap, wait, min(runs))
+    )
+
+
+def workload(seed: int) -> tuple[dict[str, int], list[tuple[int, int, int, int, int]]]:
+    """A random workload on a tiny pool: (limits, requests as (step, priority, number, prompt, new tokens))."""
+    dice = random.Random(seed)
+    size, blocks, slots = dice.randint(1, 4), dice.randint(4, 14), dice.randint(1, 5)
+    limits = {"blocks": blocks, "size": size, "slots": slots, "budget": slots + dice.choice([0, 1, 3, 20])}
+    coming = []
+    for number in range(dice.randint(1, 9)):
+        prompt = dice.randint(1, blocks * size // 2)
+        new = dice.randint(1, blocks * size - prompt + 1)
+        coming.append((dice.randint(0, 12), dice.randint(0, 2), number, prompt, new))
+    return limits, sorted(coming)
