@@ -31,7 +31,10 @@ def read_bandwidth(device: torch.device, budget: Budget, seconds: float) -> dict
     width = 4096
     layer = matrix(width, max(1, beyond_cache(device) // (4 * width)), device, torch.float32)
     vector, size = torch.ones(1, width, device=device), layer.weight.nbytes
-    calls = {"matrix_vector": partial(layer, vector), "sum": layer.weight.sum}
+    calls: dict[str, Callable[[], object]] = {
+        "matrix_vector": partial(layer, vector),
+        "sum": layer.weight.sum,
+    }
     took = budget.each("bandwidth", calls, seconds, inner=inner(device))
     return {kind: Samples(tuple(s / size for s in samples.seconds)) for kind, samples in took.items()}
 

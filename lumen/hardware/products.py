@@ -101,7 +101,8 @@ class Layers:
             if some:
                 took |= budget.each(what, some, share * seconds, inner=inner(self.device))
         work = {key: 2 * key[1] * sum(m.weight.numel() for m in these) for key, these in sets.items()}
-        curve, starts = [], []
+        curve: list[tuple[int, float]] = []
+        starts: list[tuple[int, float]] = []
         for n in sorted(few + many):
             small, wide = ("small", n), ("wide", n)
             if small not in took:

@@ -72,7 +72,7 @@ class Step:
                 outputs = getattr(home, name).out_features
                 self.between.append(Between(outputs, real[place] if real else None, rows, like))
                 setattr(home, name, self.between[-1])
-        self.model.lm_head = Between(config.vocab_size, None, rows, like)
+        setattr(self.model, "lm_head", Between(config.vocab_size, None, rows, like))  # noqa: B010
         self.count = operators(config) - products(config)
         self.tokens = torch.ones(rows, 1, dtype=torch.int64, device=like.device)
         self.cache = StaticCache.for_model(self.model, rows, 64)
