@@ -34,6 +34,7 @@ def lumen_name(answer: Any, allow: Iterable[str] = ()) -> str | None:
 
 def _unwrapped(answer: Any) -> Any:
     """What a partial, a bound method, a decorator or `torch.compile` merely wraps."""
+    inner: Any
     for _ in range(20):
         if isinstance(answer, functools.partial):
             inner = answer.func

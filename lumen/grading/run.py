@@ -191,7 +191,8 @@ def same_luck() -> Iterator[list[str]]:
         torch.default_generator.manual_seed(SEED)
         if cuda:
             torch.cuda.manual_seed_all(SEED)
-    seeded, used = _states(torch), []
+    seeded = _states(torch)
+    used: list[str] = []
     try:
         yield used
         now = _states(torch)

@@ -90,9 +90,9 @@ class Cases:
             raise self._explained(
                 answer, case, differs, lambda result: _same(got, result, tolerance, self.dtype), probe
             )
-        if self.pure and (wrong := run.changed(args, before)):
-            wrong.case = case.name
-            raise wrong
+        if self.pure and (spoiled := run.changed(args, before)):
+            spoiled.case = case.name
+            raise spoiled
 
     def _reference(self, case: Case) -> Any:
         with run.same_luck():
