@@ -36,7 +36,8 @@
 # Needs: [the roofline](02_roofline.ipynb), [measuring](03_measuring.ipynb), [the paged cache](05_paged_cache.ipynb),
 # [batching](08_batching.ipynb).
 #
-# New terms: [chunked prefill](../book/glossary.md#term-chunked-prefill), [token budget](../book/glossary.md#term-token-budget),
+# New terms: after chapter 1's [prefill](../book/glossary.md#term-prefill) now
+# [chunked prefill](../book/glossary.md#term-chunked-prefill), [token budget](../book/glossary.md#term-token-budget),
 # [preemption](../book/glossary.md#term-preemption), [ageing](../book/glossary.md#term-ageing),
 # [disaggregation](../book/glossary.md#term-disaggregation).
 
