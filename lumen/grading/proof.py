@@ -79,7 +79,7 @@ def notebook_answers(path: Path) -> Notebook:
             continue
         line = text.count("\n", 0, start) + 1  # so that a traceback points into the file
         tree = ast.parse("\n" * line + source)
-        checks = [node for node in ast.walk(tree) if _is_check(node)]
+        checks: list[Any] = [node for node in ast.walk(tree) if _is_check(node)]
         if not checks and "scoreboard()" not in source:
             with contextlib.redirect_stdout(io.StringIO()):
                 exec(compile(tree, str(path), "exec"), names)

@@ -99,7 +99,7 @@ class _Trial:
         def forward() -> torch.Tensor:
             return torch.cat([self.model(t, p, cache) for t, p in zip(parts, places, strict=True)], 1)
 
-        return self.probe.call(forward)  # type: ignore[no-any-return]
+        return self.probe.call(forward)
 
     def alone(self, prompts: list[list[int]], last: int = 1) -> torch.Tensor:
         """Logits of the last tokens of each prompt, each run by itself without a cache."""
@@ -119,7 +119,7 @@ class _Trial:
             cache.advance(pos)
             return k, k_pos
 
-        return self.probe.call(forward)  # type: ignore[no-any-return]
+        return self.probe.call(forward)
 
     # The clauses
 
@@ -148,11 +148,11 @@ class _Trial:
                 self.lengths(cache, [6, 3, 4])
         with self.probe.case("a row that is all padding, beside a real one"):
             cache, (tokens, pos) = self.make(2), padded([[5, 0, 7], []], "left")
-            got = self.run(tokens, pos, cache)
-            self.probe.equal(got[:1], self.model(tokens[:1]), FP64)
+            logits = self.run(tokens, pos, cache)
+            self.probe.equal(logits[:1], self.model(tokens[:1]), FP64)
             self.lengths(cache, [3, 0])
             self.probe.that(
-                bool(got.isfinite().all()), gave="NaN", wanted="finite logits in the empty row, too"
+                bool(logits.isfinite().all()), gave="NaN", wanted="finite logits in the empty row, too"
             )
 
     def pause(self) -> None:

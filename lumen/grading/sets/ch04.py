@@ -108,7 +108,7 @@ exercises.add(
 
 # debug --------------------------------------------------------------------------------------------
 def masked(
-    q: Any, k: Any, v: Any, off: int = 0, tiled: bool = False, left: bool = False, seen: bool = False
+    q: Any, k: Any, v: Any, *, off: int = 0, tiled: bool = False, left: bool = False, seen: bool = False
 ) -> Any:
     """Attention of the newest tokens. `off` moves the triangle, `left` starts it top left, `seen` leaves it out."""
     groups, new, total = q.shape[1] // k.shape[1], q.shape[2], k.shape[2]
