@@ -49,16 +49,12 @@ import os
 import subprocess
 import sys
 
-if (
-    importlib.util.find_spec("lumen") is None
-):  # Colab: brings lumen, leaves torch and numpy as they are
-    repository = "git+https://github.com/lumen-course/lumen@main"
-    wanted = "lumen-inference @ " + os.environ.get(
-        "LUMEN_SOURCE", repository
-    )
-    subprocess.run(
-        [sys.executable, "-m", "pip", "install", "-q", wanted], check=True
-    )
+# Colab: brings lumen, leaves torch and numpy as they are
+if importlib.util.find_spec("lumen") is None:
+    address = "git+https://github.com/lumen-course/lumen@main"
+    address = os.environ.get("LUMEN_SOURCE", address)
+    pip = [sys.executable, "-m", "pip", "install", "-q"]
+    subprocess.run([*pip, "lumen-inference[serve] @ " + address], check=True)
     importlib.invalidate_caches()
 
 import lumen
@@ -76,8 +72,10 @@ import time
 from itertools import islice, pairwise
 
 import httpx
-import lumen
 import torch
+from prometheus_client.parser import text_string_to_metric_families
+
+import lumen
 from lumen import assets, bench, hardware
 from lumen.explore import (
     Knee,
@@ -106,7 +104,6 @@ from lumen.serve.load.run import run
 from lumen.serve.process import serving
 from lumen.serve.scheduler import Limits
 from lumen.serve.server import create_app
-from prometheus_client.parser import text_string_to_metric_families
 
 torch.set_grad_enabled(False)
 model, tokenizer = in_passing_thread(lumen.load, "smollm2-135m")
@@ -204,7 +201,7 @@ def ask(body):
 if importlib.util.find_spec("openai"):  # their own client
     from openai import OpenAI
 
-    direct = httpx.Client(trust_env=False)
+    direct = httpx.Client(trust_env=False, timeout=60)
     theirs = OpenAI(base_url=f"{url}/v1", api_key="-", http_client=direct)
     said = theirs.chat.completions.create(messages=chat, **asked).usage
     print(
@@ -518,10 +515,16 @@ my_guess = guess(
 
 # %% tags=["measure", "nbval-ignore-output"]
 MANY, LOAD = 48, 1.5
+
+
+def metrics():
+    return httpx.get(f"{url}/metrics", trust_env=False, timeout=60).text
+
+
 calm, _ = offer(20, rate=0.5 * mu, seed=2)
-before = httpx.get(f"{url}/metrics", trust_env=False).text
+before = metrics()
 busy, _ = offer(MANY, rate=LOAD * mu, seed=3)
-after = httpx.get(f"{url}/metrics", trust_env=False).text
+after = metrics()
 ends = samples(busy, "e2el", intended=True)
 tub = ch10.bathtub(MANY, mu, LOAD * mu, SLOTS)
 
@@ -665,7 +668,7 @@ def in_use():
 story = {"model": "smollm2-135m", "prompt": plays[:400], "max_tokens": 400}
 story |= {"stream": True, "ignore_eos": True}
 where = f"{url}/v1/completions"
-with httpx.Client(trust_env=False) as client:
+with httpx.Client(trust_env=False, timeout=60) as client:
     with client.stream("POST", where, json=story) as answer:
         got = [line for line in islice(answer.iter_lines(), 10) if line]
         held, running = in_use(), engine.num_running
