@@ -129,7 +129,7 @@ class PagedCache(Cache):
                 if new > old and left > 1:
                     copied.append((row, place))
                     readers[block] = left - 1
-        fresh = self.store.allocate(sum(grow) + len(copied))
+        fresh = self.store.allocate(sum(grow) + len(copied))[::-1]  # popped in the pool's order
         pairs, dropped = [], []
         for row, place in copied:
             block = fresh.pop()

@@ -15,6 +15,7 @@ from lumen.explore.widget import JSWidget
 POSITIONS = 48
 SIZES = (1, 2, 4, 8, 16)
 PROMPTS = (6, 9, 5, 7, 10, 4)  # lengths of the prompts, in the order in which requests arrive
+ANSWER = 14  # tokens of every answer; then its blocks come back, and those who wait may come in
 NAMES = "ABCDEFGH"
 
 
@@ -24,6 +25,7 @@ class _Row:
 
     name: str
     length: int
+    end: int  # its length when the answer is complete
     table: list[int] = field(default_factory=list)
     state: str = "waiting"
     again: bool = False
@@ -46,12 +48,16 @@ class _Game:
         row.table, row.state = [], state
 
     def admit(self) -> None:
-        """Let those who wait in, first come first served, while one block stays free for each that runs."""
+        """Let those who wait in, first come first served, while one block stays free for each that runs.
+
+        The first one that does not fit stops those behind it, too, and the log says so.
+        """
         for row in self.rows:
             if row.state != "waiting":
                 continue
             need, spare = -(-row.length // self.size), len(self.running())
             if need + spare > self.pool.num_free:
+                self.log.append(["wait", row.name, need + spare, self.pool.num_free])
                 return
             row.table, row.state = self.pool.allocate(need), "running"
             self.log.append(["resume" if row.again else "start", row.name, row.length, list(row.table)])
@@ -59,19 +65,17 @@ class _Game:
 
     def new(self) -> None:
         if len(self.rows) < len(NAMES):
-            row = _Row(NAMES[len(self.rows)], PROMPTS[self.requests % len(PROMPTS)])
-            self.rows.append(row)
+            prompt = PROMPTS[self.requests % len(PROMPTS)]
+            self.rows.append(_Row(NAMES[len(self.rows)], prompt, prompt + ANSWER))
             self.requests += 1
             self.admit()
-            if row.state == "waiting":
-                self.log.append(["wait", row.name])
 
     def fork(self, name: str) -> None:
         for row in self.running():
             if row.name == name and len(self.rows) < len(NAMES):
                 self.pool.share(row.table)
                 other = NAMES[len(self.rows)]
-                self.rows.append(_Row(other, row.length, list(row.table), "running"))
+                self.rows.append(_Row(other, row.length, row.end, list(row.table), "running"))
                 self.log.append(["fork", name, other])
 
     def end(self, name: str) -> None:
@@ -86,22 +90,23 @@ class _Game:
         for row in self.running():
             if row.state == "running" and self.room(row):
                 self.write(row)
+                if row.length == row.end:
+                    self.end(row.name)
 
     def wants_block(self, row: _Row) -> bool:
         return len(row.table) * self.size == row.length or self.pool.refs(row.table[-1]) > 1
 
     def room(self, row: _Row) -> bool:
-        """Preempt from the youngest on until `row` can write; False when it had to give up itself."""
+        """Preempt from the youngest on until `row` can write; False when it had to give up itself.
+
+        A row alone always fits: prompt and answer are shorter than the pool.
+        """
         while self.wants_block(row) and not self.pool.num_free:
             victim = self.running()[-1]
-            alone = victim is row and len(self.running()) == 1
-            if alone:
-                self.log.append(["stop", row.name])
-            else:
-                self.log.append(["preempt", victim.name, row.name])
-                self.preemptions += 1
-                victim.again = True
-            self.drop(victim, "ended" if alone else "waiting")
+            self.log.append(["preempt", victim.name, row.name])
+            self.preemptions += 1
+            victim.again = True
+            self.drop(victim, "waiting")
             if victim is row:
                 return False
         return True
@@ -178,5 +183,6 @@ class PagedStepper(JSWidget):
         play(events, size)  # refuses what cannot be played
         super().__init__(
             events=list(events), size=size, positions=POSITIONS, sizes=SIZES, prompts=PROMPTS, names=NAMES,
+            answer=ANSWER,
             title=title, lead=lead,
         )  # fmt: skip

@@ -66,7 +66,12 @@ def test_cache_size_formula(wide, modules):
 
 def test_paged_stepper_formula(wide, modules):
     cases = golden("paged")
-    rules = {"positions": paged.POSITIONS, "prompts": paged.PROMPTS, "names": paged.NAMES}
+    rules = {
+        "positions": paged.POSITIONS,
+        "prompts": paged.PROMPTS,
+        "names": paged.NAMES,
+        "answer": paged.ANSWER,
+    }
     found = run(wide, modules, "paged_stepper.js", "play", [[c["events"], c["size"], rules] for c in cases])
     for got, case in zip(found, cases, strict=True):
         assert got == case["expected"]

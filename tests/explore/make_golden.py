@@ -81,7 +81,7 @@ def paged_cases() -> list[dict[str, Any]]:
         samples,
         dry,
         [*dry, "end A", "step", "step"],
-        ["new", *["step"] * 43],
+        [*dry, *["step"] * 22],  # answers end, and who was preempted comes back
         ["new"] * 9,
     ):
         for size in paged.SIZES:

@@ -53,6 +53,15 @@ def test_paged_golden_holds_steps_worked_by_hand():
     dry = next(c for c in cases("paged") if len(c["events"]) == 12 and c["size"] == 4)["expected"]
     assert dry["preemptions"] >= 1 and dry["rows"][-1]["state"] == "waiting"
     assert sum(dry["filled"]) == sum(row["length"] for row in dry["rows"] if row["state"] == "running")
+    back = next(c for c in cases("paged") if len(c["events"]) == 34 and c["size"] == 4)["expected"]
+    assert back["recomputed"] > 0 and not any(row["state"] == "waiting" for row in back["rows"])
+
+
+def test_paged_says_who_waits_and_for_how_many_blocks():
+    """A big one at the head of the queue stops a small one behind it, first come first served."""
+    now = paged.play(["new"] * 6)  # in blocks of 4 the first four take 2 + 3 + 2 + 2 of 12
+    assert [row["state"] for row in now["rows"]] == ["running"] * 4 + ["waiting"] * 2
+    assert now["log"] == [["wait", "E", 3 + 4, 3]]  # its own three and one for each that runs; F needs one
 
 
 @pytest.mark.parametrize("size", paged.SIZES)

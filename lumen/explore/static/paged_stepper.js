@@ -2,7 +2,7 @@
 import { h, s, slider, stats, announcer, integer } from "./kit.js";
 
 // The state after `events` ("new", "step", "fork A", "end A"), with a log of the last one.
-export function play(events, size, { positions, prompts, names }) {
+export function play(events, size, { positions, prompts, names, answer }) {
   const blocks = positions / size, refs = Array(blocks).fill(0);
   const free = Array.from({ length: blocks }, (_, i) => blocks - 1 - i); // the last freed is used next
   const rows = [], sum = { copies: 0, recomputed: 0, preemptions: 0 };
@@ -18,7 +18,8 @@ export function play(events, size, { positions, prompts, names }) {
     for (const row of rows) {
       if (row.state !== "waiting") continue;
       const need = Math.ceil(row.length / size);
-      if (need + running().length > free.length) return;
+      const want = need + running().length;
+      if (want > free.length) { log.push(["wait", row.name, want, free.length]); return; }
       row.table = Array.from({ length: need }, take);
       row.state = "running";
       log.push([row.again ? "resume" : "start", row.name, row.length, [...row.table]]);
@@ -27,10 +28,11 @@ export function play(events, size, { positions, prompts, names }) {
   }
   function room(row) { // preempt from the youngest on until `row` can write
     while ((full(row) || shared(row)) && !free.length) {
-      const all = running(), victim = all.at(-1), alone = victim === row && all.length === 1;
-      if (alone) log.push(["stop", row.name]);
-      else { log.push(["preempt", victim.name, row.name]); sum.preemptions += 1; victim.again = true; }
-      drop(victim, alone ? "ended" : "waiting");
+      const victim = running().at(-1); // a row alone always fits
+      log.push(["preempt", victim.name, row.name]);
+      sum.preemptions += 1;
+      victim.again = true;
+      drop(victim, "waiting");
       if (victim === row) return false;
     }
     return true;
@@ -49,16 +51,15 @@ export function play(events, size, { positions, prompts, names }) {
   const act = {
     new() {
       if (rows.length === names.length) return;
-      const row = { name: names[rows.length], length: prompts[requests++ % prompts.length], table: [], state: "waiting", again: false };
-      rows.push(row);
+      const length = prompts[requests++ % prompts.length];
+      rows.push({ name: names[rows.length], length, end: length + answer, table: [], state: "waiting", again: false });
       admit();
-      if (row.state === "waiting") log.push(["wait", row.name]);
     },
     fork(name) {
       const row = running().find((r) => r.name === name);
       if (!row || rows.length === names.length) return;
       row.table.forEach((b) => { refs[b] += 1; });
-      rows.push({ name: names[rows.length], length: row.length, table: [...row.table], state: "running", again: false });
+      rows.push({ name: names[rows.length], length: row.length, end: row.end, table: [...row.table], state: "running", again: false });
       log.push(["fork", name, rows.at(-1).name]);
     },
     end(name) {
@@ -67,7 +68,11 @@ export function play(events, size, { positions, prompts, names }) {
     },
     step() {
       admit();
-      for (const row of running()) if (row.state === "running" && room(row)) write(row);
+      for (const row of running())
+        if (row.state === "running" && room(row)) {
+          write(row);
+          if (row.length === row.end) act.end(row.name);
+        }
     },
   };
   for (const event of events) { log = []; const [word, name] = event.split(" "); act[word](name); }
@@ -79,14 +84,13 @@ export function play(events, size, { positions, prompts, names }) {
 const SAY = {
   start: (a, n, t) => `${a} comes in with ${n} tokens and takes ${t.length === 1 ? "block" : "blocks"} ${t.join(", ")}.`,
   resume: (a, n, t) => `${a} comes back: its ${n} tokens are computed again, into ${t.join(", ")}.`,
-  wait: (a) => `${a} must wait: one block is kept free for each that runs.`,
+  wait: (a, n, f) => `${a} waits for ${n} free blocks (${f} are): its own, and one for each that runs. Whoever came later waits behind it.`,
   fork: (a, b) => `${b} is a second sample of ${a}: the same table, no copy.`,
   end: (a) => `${a} is done and gives its blocks back.`,
   take: (a, b) => `${a} takes block ${b}.`,
   copy: (a, b, c) => `${a} shares block ${b}, so it copies it to ${c} before it writes.`,
   preempt: (a, b) => a === b ? `No block is free for ${a}, the youngest: it gives up its own and waits.`
     : `${b} needs a block and none is free: ${a}, the youngest, gives up its own and waits.`,
-  stop: (a) => `${a} has the whole pool and it is not enough: ${a} is cut off.`,
 };
 const STATE = { running: "running", waiting: "waiting", ended: "ended" };
 
@@ -133,7 +137,7 @@ function render({ state, el }) {
     drawPool(now);
     tables.replaceChildren(...now.rows.map((r) => h("p", { role: "listitem", class: r.state }, h("b", {}, r.name), ` ${r.length} tokens, `,
       r.state === "running" ? h("code", {}, `[${r.table.join(", ")}]`) : STATE[r.state])));
-    const text = now.log.map(([word, ...rest]) => SAY[word](...rest)).join(" ") || "Every sequence had room in its last block.";
+    const text = now.log.map(([word, ...rest]) => SAY[word](...rest)).join(" ") || "Every running sequence had room in its last block.";
     said.textContent = events.length ? text : "The pool is empty.";
     const taken = now.filled.length - now.free, stored = now.filled.reduce((a, b) => a + b, 0);
     const tokens = now.rows.reduce((a, r) => a + (r.state === "running" ? r.length : 0), 0);
