@@ -4,9 +4,11 @@
     python benchmarks/batching_peers.py --quick   fewer rounds; writes nothing
 
 All three run the same fp32 weights on the same prompts, greedily and to the same length; the prefill is left out. Ours
-and transformers alternate; vLLM, which keeps worker processes, has the machine for itself in between. vLLM lives in an
-environment of its own: --vllm names its Python (default: $PEERS/vllm/bin/python with PEERS=~/.cache/peers), and is left
-out with a sentence where there is none.
+and transformers are times of each step; vLLM's is the wall time of a run over its steps, the way in and out of its
+worker process included, so means are compared with means. Ours and transformers alternate; vLLM, which keeps worker
+processes, has the machine for itself in between. vLLM lives in an environment of its own: --vllm names its Python
+(default: $PEERS/vllm/bin/python with PEERS=~/.cache/peers), and is left out
+with a sentence where there is none.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import time
 from pathlib import Path
@@ -92,11 +95,10 @@ def main() -> int:
     steps = {who: bench.Timing(before[who].samples + after[who].samples) for who in before}
     if peer:
         steps["vllm"] = bench.Timing(tuple(peer))
-    ratios = {who: steps[who].median / steps["lumen"].median for who in steps if who != "lumen"}
-    rows = [
-        {"engine": who, "step_ms": 1e3 * t.median, "tokens_per_s": SEQUENCES / t.median}
-        for who, t in steps.items()
-    ]
+    # Mean against mean: of vLLM only the mean of a round is known.
+    mean = {who: statistics.fmean(t.samples) for who, t in steps.items()}
+    ratios = {who: mean[who] / mean["lumen"] for who in steps if who != "lumen"}
+    rows = [{"engine": who, "step_ms": 1e3 * t, "tokens_per_s": SEQUENCES / t} for who, t in mean.items()]
     predicted = cost.predict_decode(ours.config, chip, PROMPT + NEW // 2, batch=SEQUENCES, dtype="fp32")
     for row in rows:
         print(f"{row['engine']:14} {row['step_ms']:7.1f} ms a step, {row['tokens_per_s']:6.1f} tokens/s")

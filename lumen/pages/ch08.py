@@ -1,0 +1,619 @@
+"""What chapter 08 shows: steps shared by users, rectangles with holes, slots that stand empty. No clock, no torch."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from lumen import cost
+from lumen.bench.estimate import Estimate
+from lumen.bench.says import miss, says, sentence
+from lumen.cost.trace import lognormal_trace
+from lumen.explore.lab import milliseconds
+from lumen.explore.step_waterfall import waterfall
+from lumen.explore.theme import figure, label_line, log_axis, palette
+from lumen.explore.timelines import WHOLE, WORKLOADS, Job, simulate
+from lumen.hardware import CHIPS
+from lumen.models.config import CONFIGS
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+    from lumen.bench import Measured
+    from lumen.bench.queue import Served
+    from lumen.hardware import Chip
+    from lumen.models.config import ModelConfig
+
+Table = tuple[list[list[Any]], list[str], str]
+Steps = Mapping[int, Mapping[int, "Measured"]]  # context -> batch -> a decode step
+USERS, SHORT, LONG = (1, 2, 4, 8), 64, 1024
+LLAMA, H100, A100 = CONFIGS["llama-3-8b"], CHIPS["H100 SXM"], CHIPS["A100 80GB SXM"]
+WHY = (
+    "The forecast adds up operators that were timed one by one; [chapter 2](02_roofline.ipynb) shows its misses over "
+    "many sizes."
+)
+
+
+# bytes --------------------------------------------------------------------------------------------
+def bytes_figure(config: ModelConfig) -> go.Figure:
+    """MB that a decode step reads for each token it makes, by batch, for three contexts."""
+    weights, kappa = cost.weight_bytes(config, "fp32"), cost.kv_bytes_per_token(config, "fp32")
+    wide = [2**i for i in range(11)]
+    fig = figure(
+        f"From {weights / 1e6:.0f} MB a token down, but at {LONG:,} tokens of context never below "
+        f"{LONG * kappa / 1e6:.0f} MB",
+        x="sequences in the batch",
+        y="MB read per token",
+        log_x=True,
+        log_y=True,
+        height=420,
+    )
+    for context, color in ((SHORT, palette.blue), (LONG, palette.orange), (8192, palette.purple)):
+        read = [(weights / b + context * kappa) / 1e6 for b in wide]
+        fig.add_scatter(x=wide, y=read, mode="lines", line_color=color)
+        label_line(fig, 1024, read[-1], f"context {context:,}", color, shift=12)
+    alone = [weights / b / 1e6 for b in wide]
+    fig.add_scatter(x=wide, y=alone, mode="lines", line={"color": palette.grey, "dash": "dot"})
+    label_line(fig, 64, weights / 64e6, "weights alone", palette.grey, anchor="right", shift=-16)
+    log_axis(fig, "x", wide[::2])
+    return fig
+
+
+def even_rows(config: ModelConfig, chip: Chip) -> float:
+    """Rows whose arithmetic at the peak takes as long as reading the weights once."""
+    read = cost.weight_bytes(config, "fp32") / chip.bandwidth
+    return read / (2 * cost.parameters(config).total / chip.peak("fp32"))
+
+
+def symbols(config: ModelConfig, chip: Chip) -> Table:
+    weights, kappa = cost.weight_bytes(config, "fp32"), cost.kv_bytes_per_token(config, "fp32")
+    row = 2 * cost.parameters(config).total / chip.peak("fp32")
+    rows = [
+        ["$W$", f"{weights / 1e6:.0f} MB", "weights that a step reads, fp32"],
+        [r"$\kappa$", f"{kappa / 1e3:.1f} kB", "cache of one token of context"],
+        [
+            r"$W / (L\kappa)$",
+            f"{weights / (SHORT * kappa):.0f} and {weights / (LONG * kappa):.1f}",
+            f"batch whose caches weigh as much as the weights, at {SHORT} and {LONG:,} tokens",
+        ],
+        ["$W$ / bandwidth", f"{1e3 * weights / chip.bandwidth:.1f} ms", "to read the weights once"],
+        ["$2N$ / peak", f"{1e3 * row:.2f} ms", "arithmetic of one row, two operations a weight"],
+        [
+            "ratio of the two",
+            f"{even_rows(config, chip):.0f}",
+            "rows whose arithmetic takes as long as that reading",
+        ],
+    ]
+    return rows, ["symbol", "here", "what it is"], "lrl"
+
+
+# steps --------------------------------------------------------------------------------------------
+def forecast(config: ModelConfig, chip: Chip, batch: int, context: int) -> float:
+    return cost.predict_decode(config, chip, context, batch, "fp32").seconds
+
+
+def step_title(ratio: Estimate) -> str:
+    return f"A step for eight takes {ratio.value:.2g} times as long as a step for one"
+
+
+def rate_title(gain: Estimate) -> str:
+    return f"Eight users at {LONG:,} tokens get {gain.value:.2g} times the tokens/s of one"
+
+
+def step_waterfall(step: Measured, config: ModelConfig, chip: Chip) -> go.Figure:
+    batch, context = step.name.batch, step.name.context
+    parts = cost.waterfall(config, chip, "decode", step.seconds, batch, context, "fp32")
+    return waterfall(parts, f"Users in the step: {batch}; {context} tokens of context each")
+
+
+def short_story(steps: Steps, config: ModelConfig, chip: Chip) -> str:
+    one, eight = steps[SHORT][1], steps[SHORT][8]
+    ratio = Estimate.ratio(eight.timing, one.timing)
+    reading = cost.weight_bytes(config, "fp32") / chip.bandwidth
+    row = 2 * cost.parameters(config).total / chip.peak("fp32")
+    expected = forecast(config, chip, 8, SHORT) / forecast(config, chip, 1, SHORT)
+    return (
+        f"{milliseconds(one.seconds)} for one, {milliseconds(eight.seconds)} for eight: eight tokens instead of "
+        f"one, so "
+        f"**{8 / ratio.value:.1f} times the tokens/s**, and every one of the eight waits "
+        f"{1e3 * (eight.seconds - one.seconds):+.1f} ms for a token. The two pictures below take both steps apart. "
+        f"What "
+        "is paid once stands in both: the reading of the weights, "
+        f"{milliseconds(reading)} at full bandwidth, and the starting of the operators. What grows is the "
+        f"arithmetic: "
+        f"eight rows need {milliseconds(8 * row)} at the peak. A CPU has so little arithmetic beside its bandwidth "
+        f"that a "
+        "batch feels it early; by its datasheet an H100 computes "
+        f"{cost.ridge(H100, 'bf16'):.0f} rows in bf16 while it reads the weights once.\n\n"
+        f"The forecast of the ratio: {miss(expected, ratio, WHY)}"
+    )
+
+
+@sentence(example={"fewer": 2, "users": 4, "context": 64}, more_words=["longer"], less_words=["shorter"])
+def doubling(est: Estimate, fewer: int, users: int, context: int) -> str:
+    """A step for `users` over a step for `fewer`."""
+    return says(
+        est,
+        more=f"from {fewer} to {users} users it is {{size}} longer",
+        same=f"from {fewer} to {users} users this run shows no difference",
+        less=f"from {fewer} to {users} users it is {{size}} **shorter**, although it does more work",
+    )
+
+
+def doublings(steps: Steps) -> str:
+    """Each doubling of the batch in words, both contexts."""
+    said = []
+    for context, found in steps.items():
+        each = [
+            doubling(Estimate.ratio(found[b].timing, found[a].timing), a, b, context)
+            for a, b in pairwise(USERS)
+        ]
+        said.append(f"A step at {context:,} tokens: {'; '.join(each)}.")
+    return " ".join(said) + (
+        " Where a step gets shorter with more rows, that is no measuring mistake by itself: below some number of "
+        "rows a "
+        "matrix "
+        "library runs another kernel, and the one for few rows can be the slower one. Bytes and operations cannot "
+        "foresee that; the forecast can, as far as its table of matrices that were timed at each number of rows goes."
+    )
+
+
+def misses(steps: Steps, config: ModelConfig, chip: Chip) -> Table:
+    """Forecast against clock, signed, for time and for rate."""
+    rows = []
+    for context, found in steps.items():
+        for users, step in found.items():
+            said = forecast(config, chip, users, context)
+            rows.append(
+                [
+                    f"{users} × {context:,}",
+                    f"{said / step.seconds - 1:+.0%}",
+                    f"{step.seconds / said - 1:+.0%}",
+                    f"{1e3 * said:.1f}",
+                    f"{step.ms:.1f}",
+                ]
+            )
+    return rows, ["users × context", "miss, ms", "miss, tokens/s", "forecast (ms)", "clock (ms)"], "lrrrr"
+
+
+def largest_miss(steps: Steps, config: ModelConfig, chip: Chip) -> tuple[int, int]:
+    """(context, users) where forecast and clock are furthest apart."""
+    off = {
+        (c, b): abs(forecast(config, chip, b, c) / step.seconds - 1)
+        for c, found in steps.items()
+        for b, step in found.items()
+    }
+    return max(off, key=off.__getitem__)
+
+
+def misses_story(steps: Steps, config: ModelConfig, chip: Chip) -> str:
+    context, users = largest_miss(steps, config, chip)
+    signed = [
+        forecast(config, chip, b, c) / s.seconds - 1 for c, found in steps.items() for b, s in found.items()
+    ]
+    step = steps[context][users]
+    return (
+        f"{sum(x < 0 for x in signed)} of the {len(signed)} forecasts are below the clock, "
+        f"{sum(x > 0 for x in signed)} "
+        f"above. Signs turn round between the two columns: a time that is forecast too short is a rate too high. The "
+        f"largest miss, {users} users at {context:,} tokens: "
+        f"{miss(forecast(config, chip, users, context), step.estimate, WHY)}"
+    )
+
+
+def rates_figure(steps: Steps, config: ModelConfig, chip: Chip) -> go.Figure:
+    """Tokens/s by batch, measured and forecast, both contexts."""
+    gain = {c: 8 * found[1].seconds / found[8].seconds for c, found in steps.items()}
+    fig = figure(
+        f"From 1 to 8 users: {gain[SHORT]:.1f} times the tokens/s at {SHORT} tokens, {gain[LONG]:.1f} times at "
+        f"{LONG:,}",
+        x="sequences in the batch",
+        y="tokens/s, all together",
+        log_x=True,
+        log_y=True,
+        height=440,
+    )
+    rates = []
+    for (context, found), color in zip(steps.items(), (palette.blue, palette.orange), strict=True):
+        said = [b / forecast(config, chip, b, context) for b in USERS]
+        clock = [b / found[b].seconds for b in USERS]
+        rates += clock
+        fig.add_scatter(x=USERS, y=said, mode="lines", line={"color": color, "dash": "dash"})
+        fig.add_scatter(x=USERS, y=clock, mode="lines+markers", line_color=color)
+        label_line(fig, 8, clock[-1], f"context {context:,}", color, anchor="right", shift=-20)
+    free = [b / steps[SHORT][1].seconds for b in USERS]
+    fig.add_scatter(x=USERS, y=free, mode="lines", line={"color": palette.grey, "dash": "dot"})
+    label_line(fig, 4, free[2], f"{SHORT} tokens, were company free", palette.grey, anchor="right", shift=14)
+    log_axis(fig, "x", USERS)
+    ticks = [
+        v for v in (2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000) if min(rates) / 2 < v < 2 * free[-1]
+    ]
+    log_axis(fig, "y", ticks)
+    return fig
+
+
+def long_story(steps: Steps, config: ModelConfig, chip: Chip) -> str:
+    kappa = cost.kv_bytes_per_token(config, "fp32")
+    one, eight = steps[LONG][1], steps[LONG][8]
+    gain = Estimate.ratio(one.timing, eight.timing).scaled(8, "×")
+    near = 8 * steps[SHORT][1].seconds / steps[SHORT][8].seconds
+    parts = cost.predict_decode(config, chip, LONG, 8, "fp32")
+    said = 8 * forecast(config, chip, 1, LONG) / forecast(config, chip, 8, LONG)
+    return (
+        f"Eight users get {gain.value:.1f} times the tokens/s of one at {LONG:,} tokens of context; at {SHORT} "
+        f"tokens "
+        f"it was {near:.1f}. The caches of eight weigh {8 * LONG * kappa / 1e6:.0f} MB beside "
+        f"{cost.weight_bytes(config, 'fp32') / 1e6:.0f} MB of weights, and attention over them is "
+        f"{parts.parts['attention'] / parts.seconds:.0%} of the forecast step. Each of the eight now waits "
+        f"{milliseconds(eight.seconds)} for a token, where one alone waited {milliseconds(one.seconds)}. The "
+        f"forecast of the gain: {miss(said, gain, WHY)}"
+    )
+
+
+# another chip -------------------------------------------------------------------------------------
+def ends() -> list[tuple[int, float, int, str, float]]:
+    """Context, batch whose caches weigh as much as the weights, batch that fills memory, first end, gain when "
+    "full."""
+    ridge, found = cost.ridge(H100, "bf16"), []
+    for context in (256, 2048, 8192, 32768):
+        fits = cost.max_users(H100.memory, LLAMA, context, "bf16", "bf16", reserve=0.1)
+        caches = cost.overtaking_batch(LLAMA, context, "bf16", "bf16", read=True)
+        limits = {"caches": caches, "arithmetic": ridge, "memory": fits}
+        one, full = (cost.predict_decode(LLAMA, H100, context, b).seconds for b in (1, fits))
+        first = min(limits, key=limits.__getitem__)
+        found.append((context, caches, fits, first, fits * one / full))
+    return found
+
+
+def ends_table() -> Table:
+    rows = [
+        [f"{c:,}", first, f"{caches:.0f}", fits, f"{gain:.0f} ×"] for c, caches, fits, first, gain in ends()
+    ]
+    return (
+        rows,
+        ["context", "what ends it first", "caches = weights at", "memory full at", "tokens/s when full"],
+        "rlrrr",
+    )
+
+
+def ends_story() -> str:
+    return (
+        f"By the datasheet alone; a real step is longer. Arithmetic takes as long as reading the weights at "
+        f"{cost.ridge(H100, 'bf16'):.0f} sequences, whatever the context. A tenth of the memory is kept free; the "
+        f"last "
+        "column compares with one user."
+    )
+
+
+def takeaway() -> str:
+    rows = ends()
+    return (
+        "**Takeaway.** A batch shares what a step pays once: the reading of the weights, and the starting of its "
+        r"operators. At $B = W / (L\kappa)$ half of what a step reads is caches; well below that, and below the ridge, "
+        f"company is nearly free. With Llama-3-8B on an H100 the caches are half at {rows[1][1]:.0f} users of "
+        f"{rows[1][0]:,} tokens of context, and at {rows[3][1]:.0f} users of {rows[3][0]:,}."
+    )
+
+
+# prompts ------------------------------------------------------------------------------------------
+def prompt_gains(config: ModelConfig, chip: Chip) -> Table:
+    """Eight prompts read together instead of one by one, forecast."""
+
+    def gain(size: int, of: ModelConfig, on: Chip, dtype: str) -> str:
+        one, eight = (cost.predict_prefill(of, on, size, batch, dtype).seconds for batch in (1, 8))
+        return f"{8 * one / eight:.1f}"
+
+    rows = [
+        [size, gain(size, config, chip, "fp32"), gain(size, LLAMA, H100, "bf16")]
+        for size in (1, 2, 8, 32, 128, 512)
+    ]
+    return rows, ["tokens in each of eight prompts", "SmolLM2 here", "Llama-3-8B on an H100"], "rrr"
+
+
+def prompts_story(one: Measured, eight: Measured, config: ModelConfig, chip: Chip) -> str:
+    size = one.name.context
+    ratio = Estimate.ratio(one.timing, eight.timing).scaled(8, "×")
+    said = 8 * cost.predict_prefill(config, chip, size, 1, "fp32").seconds
+    said /= cost.predict_prefill(config, chip, size, 8, "fp32").seconds
+    return (
+        f"How many times cheaper they are together, forecast; for {size} tokens also by the clock: "
+        f"{miss(said, ratio, WHY)} "
+        "A prompt of one token gains what a decode step gains. The gain shrinks once the rows of all eight pass the "
+        "batch "
+        f"at which arithmetic takes as long as reading the weights ({even_rows(config, chip):.0f} here, "
+        f"{cost.ridge(H100, 'bf16'):.0f} on the H100), and little is left once those of one prompt do."
+    )
+
+
+def rectangle(lengths: Sequence[int]) -> str:
+    places = len(lengths) * max(lengths)
+    return (
+        f"Our eight questions have {min(lengths)} to {max(lengths)} tokens: {sum(lengths)} tokens in {places} "
+        f"places, "
+        f"$u$ = {sum(lengths) / places:.0%}."
+    )
+
+
+# slots --------------------------------------------------------------------------------------------
+SPREADS, BATCHES = (0.25, 0.5, 1.0), (1, 2, 4, 8, 16, 32)
+
+
+def mean_over_max(batch: int, spread: float) -> float:
+    """Mean length over the mean longest of `batch`, on 12,800 log-normal lengths with a median of 64."""
+    lengths = lognormal_trace(12_800, 8192, 1, 64, spread, 0).output.reshape(-1, batch)
+    return float(lengths.mean() / lengths.max(1).mean())
+
+
+def slots_figure() -> go.Figure:
+    used = {s: [100 * mean_over_max(b, s) for b in BATCHES] for s in SPREADS}
+    fig = figure(
+        f"Eight answers with σ = 1: a static batch uses {used[1.0][3]:.0f} % of its slots",
+        x="sequences in the batch",
+        y="slots in use, u (%)",
+        log_x=True,
+        height=400,
+    )
+    for s, color in zip(SPREADS, (palette.green, palette.ochre, palette.orange), strict=True):
+        fig.add_scatter(x=BATCHES, y=used[s], mode="lines+markers", line_color=color)
+        label_line(fig, 32, used[s][-1], f"σ = {s:g}", color, shift=13)
+    log_axis(fig, "x", BATCHES)
+    fig.update_yaxes(range=[0, 104])
+    return fig
+
+
+# the door -----------------------------------------------------------------------------------------
+Rounds = Mapping[str, Sequence["Served"]]  # policy -> one run a round
+
+
+def gain_of(rounds: Rounds) -> Estimate:
+    """Tokens/s of continuous over static batching, round by round."""
+    pairs = zip(rounds["continuous"], rounds["static"], strict=True)
+    return Estimate.of([a.tokens_per_s / b.tokens_per_s for a, b in pairs], "×")
+
+
+def gain_forecast(lengths: Sequence[tuple[int, int]], slots: int, config: ModelConfig, chip: Chip) -> float:
+    """The same from the cost model. `lengths`: tokens of prompt and answer of each request."""
+    jobs = [Job(0, p, n) for p, n in lengths]
+    fast, slow = (
+        simulate(jobs, kind, slots, WHOLE, chip, config, "fp32", "paged").tokens_per_s
+        for kind in ("continuous", "static")
+    )
+    return float(fast / slow)
+
+
+def gain_title(gain: Estimate) -> str:
+    return f"Another rule at the door: {gain.value:.2g} times the tokens/s"
+
+
+def served_table(rounds: Rounds) -> Table:
+    rows = []
+    for policy, runs in rounds.items():
+        rate, ttft = (
+            statistics.median(getattr(r, key) for r in runs) for key in ("tokens_per_s", "mean_ttft")
+        )
+        rows.append([policy, f"{rate:.0f}", len(runs[0].steps), f"{runs[0].utilisation:.0%}", f"{ttft:.2f}"])
+    return rows, ["policy", "tokens/s", "steps", "slots in use", "mean TTFT (s)"], "lrrrr"
+
+
+@sentence(example={"counted": 1.65}, at="counted", more_words=["more than"], less_words=["less than"])
+def clock_and_count(est: Estimate, counted: float) -> str:
+    """The gain by the clock beside the gain in steps."""
+    return says(
+        est,
+        at=counted,
+        more=f"The clock ({{estimate}}) shows more than the count of steps ({counted:.2f}): the steps of the two "
+        f"policies "
+        "are not equally long.",
+        same=f"Between the clock ({{estimate}}) and the count of steps, {counted:.2f}, this run shows no difference.",
+        less=f"The clock ({{estimate}}) shows less than the count of steps ({counted:.2f}). Two things that both "
+        f"policies "
+        "pay alike, or static pays less for, speak for that: no rule of admission saves the reading of prompts, and "
+        "a "
+        "static step with two rows left is shorter than a full one, because this engine does not compute rows that "
+        "are "
+        "done. A padded batch would.",
+    )
+
+
+def served_story(rounds: Rounds, expected: float) -> str:
+    counted = len(rounds["static"][0].steps) / len(rounds["continuous"][0].steps)
+    gain = gain_of(rounds)
+    return (
+        f"Both policies give the same {rounds['static'][0].tokens} tokens in each of {gain.n} rounds; the cell "
+        f"asserts it. "
+        f"{clock_and_count(gain, counted)} The forecast: {miss(expected, gain, WHY)}"
+    )
+
+
+def ratio_of_steps(spread: float, seed: int, requests: int = 64, slots: int = 8) -> tuple[int, int]:
+    """Steps of static and of continuous batching, counted by the scheduler alone."""
+    lengths = lognormal_trace(requests, 1024, 1, 48, spread, seed).output.tolist()
+    jobs = [Job(0, 8, n) for n in lengths]
+    static, continuous = (
+        len(simulate(jobs, p, slots, WHOLE, H100, LLAMA).steps) for p in ("static", "continuous")
+    )
+    return static, continuous
+
+
+def spread_table() -> Table:
+    rows = []
+    for spread in (0.0, 0.5, 1.0):
+        pairs = [ratio_of_steps(spread, seed) for seed in (0, 1, 2)]
+        rows.append([f"{spread:g}", *(f"{a / b:.2f}" for a, b in pairs)])
+    return rows, ["spread σ", "seed 0", "seed 1", "seed 2"], "rrrr"
+
+
+SPREAD_STORY = (
+    "Steps of static over steps of continuous batching: 64 requests with a median of 48 tokens, eight slots. A "
+    "factor "
+    "belongs to a spread of lengths, a number of slots and a length of the queue; without them it says nothing."
+)
+
+
+def published(data: Mapping[str, Any]) -> str:
+    """The published run beside the one of the page, with what differs."""
+    s, by = data["setting"], data["summary"]
+    ratios = by["ratios"]["static"]
+    return (
+        f"A longer run (`benchmarks/continuous_batching.py`): {s['requests']} requests in place of 32, a median of "
+        f"{s['output_median']} tokens in place of 8, the same {s['slots']} slots and σ = {s['sigma']:g}, seeds "
+        f"{', '.join(map(str, s['seeds']))}. Continuous batching makes **{by['ratio']['static']:.2f} times** the "
+        f"tokens/s "
+        f"of static ({min(ratios):.2f} to {max(ratios):.2f} by seed). Longer answers make the prompts weigh less, "
+        f"and in a "
+        "longer queue the end, when nobody is left to let in, weighs less. Answers that differ between the "
+        f"two: {s['differ']}."
+    )
+
+
+NOT_PUBLISHED = (
+    "No published run of `benchmarks/continuous_batching.py` is at hand: 128 requests, three seeds."
+)
+
+
+# policies over time -------------------------------------------------------------------------------
+POLICIES_STORY = (
+    "And the explorer's requests, which arrive one after another: four slots, Llama-3-8B on one A100, forecast. The "
+    "last "
+    "column is the longest wait between two tokens of an answer. Continuous batching lets a prompt into a step with "
+    "answers, and those answers wait for it; *chunked* cuts the prompt into pieces. That is the subject of the next "
+    "chapter."
+)
+
+
+def policies() -> Table:
+    """Each policy on the explorer's requests, forecast for one A100."""
+    mixed, rows = WORKLOADS["mixed"], []
+    for kind in mixed.policies:
+        run = simulate(mixed.jobs, kind, 4, 128, A100, LLAMA)
+        rows.append(
+            [
+                kind,
+                f"{run.tokens_per_s:.0f}",
+                f"{run.utilisation:.0%}",
+                f"{1e3 * run.mean_ttft:.0f}",
+                f"{1e3 * run.longest_gap:.0f}",
+            ]
+        )
+    return rows, ["policy", "tokens/s", "slots in use", "mean TTFT (ms)", "longest gap (ms)"], "lrrrr"
+
+
+# peers --------------------------------------------------------------------------------------------
+PEERS = {"lumen": "Lumen's engine", "transformers": "transformers, static batch", "vllm": "vLLM's CPU build"}
+TARGETS = {"transformers": 2.0, "vllm": 1.5}
+
+
+def peer_means(data: Mapping[str, Any]) -> dict[str, float]:
+    """Mean seconds of a step of eight, by engine."""
+    return {who: statistics.fmean(t["samples"]) for who, t in data["samples"].items()}
+
+
+def peers_table(data: Mapping[str, Any]) -> Table:
+    means = peer_means(data)
+    rows = [
+        [PEERS[who], f"{1e3 * mean:.1f}", f"{data['sequences'] / mean:.0f}", f"{mean / means['lumen']:.2f}"]
+        for who, mean in means.items()
+    ]
+    return rows, ["eight decode together", "mean step (ms)", "tokens/s", "our tokens/s over theirs"], "lrrr"
+
+
+def peers_story(data: Mapping[str, Any]) -> str:
+    means = peer_means(data)
+    won = {who: mean / means["lumen"] for who, mean in means.items() if who != "lumen"}
+    missed = [PEERS[who] for who in won if won[who] < TARGETS[who]]
+    wanted = " and ".join(f"{TARGETS[who]:g} times {PEERS[who]}" for who in won)
+    return (
+        "`benchmarks/batching_peers.py`: same weights, fp32, one machine, mean against mean. Ours are times of "
+        "`Engine.step`; vLLM's is the wall time of a whole run over its steps, the way in and out of its worker "
+        "process "
+        f"included, so the two are not quite the same thing. Our aim was {wanted}; missed against: "
+        f"{', '.join(missed) or 'none'}. A small model in fp32 on a CPU is not what vLLM is built for. The table "
+        f"says that "
+        "a readable loop need not be a slow one, and nothing about GPUs."
+    )
+
+
+NO_PEERS = "No published run of `benchmarks/batching_peers.py` is at hand."
+
+
+# where it loses -----------------------------------------------------------------------------------
+@sentence(example={"steps": (16, 16)}, more_words=["more tokens/s"], less_words=["fewer tokens/s"])
+def equal_jobs(est: Estimate, steps: tuple[int, int]) -> str:
+    """Continuous over static where all answers are equally long. `steps`: static, continuous."""
+    counted = f"{steps[0]} steps static, {steps[1]} continuous, and the clock says {{estimate}}. "
+    return (
+        says(
+            est,
+            more=counted
+            + "The scheduler had nothing to gain here, so {size} more tokens/s are not its doing.",
+            same=counted + "The door has nobody to let in before all are done: nothing is gained.",
+            less=counted + "{size} fewer tokens/s: here the open door is a loss.",
+        )
+        + " For such work a plain loop over batches is enough."
+    )
+
+
+def latency_table() -> Table:
+    """Largest batch within a limit on the time per token, and within memory."""
+    rows = [
+        [
+            f"{context:,}",
+            *(cost.max_batch(LLAMA, H100, context, t, reserve=0.1) for t in (0.006, 0.008, 0.012)),
+            cost.max_users(H100.memory, LLAMA, context, "bf16", "bf16", reserve=0.1),
+        ]
+        for context in (2048, 8192, 32768)
+    ]
+    return rows, ["context", "TPOT ≤ 6 ms", "≤ 8 ms", "≤ 12 ms", "memory alone"], "rrrrr"
+
+
+def recap(steps: Steps, one: Measured, eight: Measured, rounds: Rounds, equal: Estimate) -> str:
+    gain = {c: 8 * found[1].seconds / found[8].seconds for c, found in steps.items()}
+    together = 8 * one.seconds / eight.seconds
+    won, counted = gain_of(rounds), len(rounds["static"][0].steps) / len(rounds["continuous"][0].steps)
+    return (
+        rf"- **A step reads $W + B L \kappa$.** Eight users got {gain[SHORT]:.1f} times the tokens/s of one at {SHORT} "
+        f"tokens of context, {gain[LONG]:.1f} times at {LONG:,}.\n"
+        f"- **A prompt is a batch already:** eight of {one.name.context} tokens were {together:.1f} times cheaper "
+        "together.\n"
+        f"- **Mean over maximum:** with σ = 1 a static batch of eight uses {mean_over_max(8, 1.0):.0%} of its "
+        f"slots.\n"
+        f"- **A door that opens at every step** took {1 / counted:.0%} of the steps of static batching for the same "
+        f"tokens, "
+        f"and made {won} the tokens/s; with equal answers {equal}."
+    )
+
+
+PRODUCTION = [
+    (
+        "vllm",
+        "always continuous; slots and tokens of a step are limited",
+        "`--max-num-seqs`, `--max-num-batched-tokens`; `VLLM_BATCH_INVARIANT=1`",
+        "features/batch_invariance/",
+    ),
+    (
+        "sglang",
+        "slots, pieces of prompts, answers that ignore the batch",
+        "`--max-running-requests`, `--chunked-prefill-size`, `--enable-deterministic-inference`",
+        "advanced_features/server_arguments",
+    ),
+    (
+        "tensorrt-llm",
+        "calls it in-flight batching; packed input",
+        "`max_batch_size`, `max_num_tokens`",
+        "https://nvidia.github.io/TensorRT-LLM/features/paged-attention-ifb-scheduler.html",
+    ),
+    (
+        "llama.cpp",
+        "slots; continuous by default",
+        "`--parallel`, `--cont-batching`",
+        "tools/server/README.md",
+    ),
+    (
+        "triton",
+        "dynamic batching, for models with one output a request",
+        "`dynamic_batching`, `max_queue_delay_microseconds`",
+        "https://docs.nvidia.com/deeplearning/triton-inference-server/user-guide/docs/user_guide/batcher.html",
+    ),
+]
