@@ -150,7 +150,7 @@ grader.check("index-memory", index_memory)
 #
 # **Debug** · difficulty 3 of 5 · importance 5 of 5 · 15 minutes · 3 points
 #
-# A look-up of a semantic cache, in plain Python. It has three faults.
+# A look-up of a semantic cache, in plain Python. It has four faults.
 
 
 # %%

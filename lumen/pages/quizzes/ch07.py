@@ -10,7 +10,8 @@ QUESTIONS = [
             {
                 "text": "Fewer hits, and pairs with exchanged roles still among them.",
                 "ok": True,
-                "why": "Half of the exchanged pairs lie at 0.99 or above, where few paraphrases are left.",
+                "why": "More than half of the exchanged pairs lie at 0.99 or above, where no pair in other words "
+                "is left.",
             },
             {
                 "text": "Only right hits, since all traps seen so far lay below.",
@@ -18,7 +19,7 @@ QUESTIONS = [
             },
             {
                 "text": "The same hits, since right hits lie near 1.",
-                "why": "Paraphrases in other words have a median below 0.9 here: most of them are lost.",
+                "why": "Pairs in other words have a median below 0.9 here: nearly all of them are lost.",
             },
         ],
     },
@@ -83,8 +84,8 @@ QUESTIONS = [
     },
     {
         "kind": "choice",
-        "question": "Tests pass one text at a time. In production the same question sometimes misses its own stored "
-        "answer. What was forgotten?",
+        "question": "Tests pass one text at a time. In production, in batches, the same question sometimes misses its "
+        "own stored answer. What was forgotten?",
         "choices": [
             {
                 "text": "The attention mask in the mean.",

@@ -37,6 +37,10 @@ def pooled_without_length(tokens, mask):
     return (tokens * mask[:, :, None]).sum(axis=1) / mask.sum(axis=1, keepdims=True)
 
 
+def scaled_before_the_mean(tokens, mask):
+    return pooled(tokens / np.linalg.norm(tokens, axis=2, keepdims=True), mask)
+
+
 def first_token(tokens, mask):
     pooled(tokens, mask)
     return tokens[:, 0] / np.linalg.norm(tokens[:, 0], axis=1, keepdims=True)
@@ -126,6 +130,7 @@ ANSWERS = {
             (pooled_with_padding, "padding was averaged in"),
             (pooled_without_length, "not scaled to length 1"),
             (first_token, "one token, or the largest"),
+            (scaled_before_the_mean, "each token was scaled before the mean"),
             (counted_from_the_left, "taken to come first"),
             (not_a_number, "the mean of nothing"),
             (squeezed, "the axis of the texts was dropped"),
