@@ -30,10 +30,14 @@
 #
 # - name the places where reserved cache memory goes to waste, and compute each of them for a trace of lengths;
 # - predict how many requests fit a pool from their mean length and the block size alone;
-# - write a block table that appends, forks, copies on write, and say for every block who owns it;
+# - build a cache that reads through a block table, and say what that costs and what it brings in tokens per second;
 # - decide from bytes and FLOPs whether a preempted request should be swapped out or computed again.
 #
 # Needs: [the KV cache](04_kv_cache.ipynb), [the roofline](02_roofline.ipynb).
+#
+# New terms: [slot](../book/glossary.md#term-slot), [block table](../book/glossary.md#term-block-table),
+# [PagedAttention](../book/glossary.md#term-PagedAttention), [copy-on-write](../book/glossary.md#term-copy-on-write),
+# [preemption](../book/glossary.md#term-preemption).
 
 # %% tags=["setup", "hide-input", "nbval-ignore-output"]
 import importlib
@@ -42,10 +46,12 @@ import os
 import subprocess
 import sys
 
-if importlib.util.find_spec("lumen") is None:  # Colab: brings lumen, leaves torch and numpy as they are
-    repository = "lumen-inference @ git+https://github.com/lumen-course/lumen@main"
-    source = os.environ.get("LUMEN_SOURCE", repository)
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", source], check=True)
+# Colab: brings lumen, leaves torch and numpy as they are
+if importlib.util.find_spec("lumen") is None:
+    address = "git+https://github.com/lumen-course/lumen@main"
+    address = os.environ.get("LUMEN_SOURCE", address)
+    pip = [sys.executable, "-m", "pip", "install", "-q"]
+    subprocess.run([*pip, "lumen-inference @ " + address], check=True)
     importlib.invalidate_caches()
 
 import lumen
@@ -55,24 +61,42 @@ session = lumen.setup("05_paged_cache")
 # %% [markdown]
 # Equality is half of this chapter, so the model runs in fp32 everywhere, on a GPU too.
 
-# %%
+# %% tags=["hide-input"]
+import textwrap
 from bisect import insort
 from collections import deque
 
 import numpy as np
 import torch
-
-from lumen import bench, cost, hardware
-from lumen.cache import BlockStore, Cache, CacheFull, PagedCache, PoolCorrupt, StaticCache
-from lumen.cost.trace import Trace, concurrent, lognormal_trace, used_share
-from lumen.explore import callout, figure, label_line, markdown, palette, reveal, table
-from lumen.explore.theme import log_axis
+from lumen import bench, cost, grading, hardware
+from lumen.cache import (
+    BlockStore,
+    Cache,
+    CacheFull,
+    PagedCache,
+    PoolCorrupt,
+    StaticCache,
+)
+from lumen.cost.trace import lognormal_trace, reserved, used_share
+from lumen.explore import (
+    PagedStepper,
+    Quiz,
+    callout,
+    guess,
+    markdown,
+    provenance,
+    reveal,
+    samples_lab,
+    table,
+)
 from lumen.models import CONFIGS, Llama, ModelConfig
-from lumen.sampling import SamplingParams, distribution, draw, generators
+from lumen.pages import ch05
+from lumen.pages.engines import production_table
 
 torch.set_grad_enabled(False)
 model, tokenizer = lumen.load("smollm2-135m", dtype=torch.float32)
 config, device = model.config, session.device
+chip = hardware.measure(progress=False)
 
 # %% [markdown]
 # ## Full, and mostly empty
@@ -82,17 +106,18 @@ config, device = model.config, session.device
 # Seeds 0, 1 and 2 give three traces of a thousand requests; what follows uses the first and reports the others.
 
 # %% tags=["nbval-check-output"]
-LIMIT, BUDGET = 2048, 4 * 2**30  # tokens a request may reach; bytes for keys and values
-llama = CONFIGS["llama-3-8b"]
+LIMIT = 2048  # tokens that a request may reach
+BUDGET = 4 * 2**30  # bytes for keys and values
+kappa = cost.kv_bytes_per_token(CONFIGS["llama-3-8b"], "bf16")
 traces = [lognormal_trace(1000, LIMIT, seed=seed) for seed in (0, 1, 2)]
 trace = traces[0]
 
-positions = int(BUDGET // cost.kv_bytes_per_token(llama, "bf16"))
+positions = int(BUDGET // kappa)
 slots = positions // LIMIT
-print(f"{positions:,} positions of {cost.kv_bytes_per_token(llama, 'bf16') / 2**10:.0f} KiB each")
+print(f"{positions:,} positions of {kappa / 2**10:.0f} KiB each")
 print(f"{slots} requests fit when each reserves {LIMIT:,}")
-first = zip(trace.prompt[:5], trace.output[:5], strict=True)
-print("the first five, prompt + answer:", ", ".join(f"{p} + {n}" for p, n in first))
+first = list(zip(trace.prompt, trace.output, strict=True))[:5]
+print("prompt + answer:", ", ".join(f"{p} + {n}" for p, n in first), "…")
 
 # %% [markdown]
 # Let a server with that many slots work through the trace: a slot that becomes free takes the next request, every
@@ -101,42 +126,29 @@ print("the first five, prompt + answer:", ", ".join(f"{p} + {n}" for p, n in fir
 
 # %%
 def in_the_slots(trace, slots, step):
-    """What each slot holds at `step`: (tokens now, tokens at the end of its request)."""
+    """What each slot holds at `step`: (tokens now, tokens at its end)."""
     free_from, seen = [0] * slots, {}
-    for prompt, answer in zip(trace.prompt.tolist(), trace.output.tolist(), strict=True):
+    requests = zip(
+        trace.prompt.tolist(), trace.output.tolist(), strict=True
+    )
+    for prompt, answer in requests:
         slot = free_from.index(min(free_from))
-        start, free_from[slot] = free_from[slot], free_from[slot] + answer
+        start = free_from[slot]
+        free_from[slot] = start + answer
         if start <= step < start + answer:
-            seen[slot] = prompt + step - start, prompt + answer - 1  # the last token is never stored
+            # the last token of an answer is never stored
+            seen[slot] = prompt + step - start, prompt + answer - 1
     return [seen[slot] for slot in range(slots)]
 
 
 now, final = np.array(in_the_slots(trace, slots, 1000)).T
-held, to_come, never = now.sum(), (final - now).sum(), (LIMIT - final).sum()
 
 # %% tags=["hide-input"]
-rows = [f"request {i + 1}" for i in range(slots)]
-fig = figure(
-    f"The pool is full; {held / positions:.0%} of it holds tokens, {never / positions:.0%} never will",
-    x="positions of 128 KiB", y="slot", height=420,
-)  # fmt: skip
-for name, values, color in (
-    ("holds a token", now, palette.blue),
-    ("will hold one", final - now, palette.ochre),
-    ("never used", LIMIT - final, "rgba(128,136,144,.25)"),
-):
-    fig.add_bar(x=values, y=rows, orientation="h", marker_color=color, name=name)
-fig.update_layout(barmode="stack", bargap=0.25, showlegend=True, legend_traceorder="normal")
-fig.update_yaxes(autorange="reversed", title_text=None, tickvals=rows[::5])
-fig
+ch05.slots_figure(now, final, LIMIT)
 
 # %% tags=["hide-input", "nbval-check-output"]
 shares = [used_share(one, "max") for one in traces]
-markdown(
-    f"Over the whole trace, {shares[0]:.0%} of the reserved positions hold a token on average ({shares[1]:.0%} and "
-    f"{shares[2]:.0%} for the other two seeds). So of 4 GiB, {BUDGET * (1 - shares[0]) / 2**30:.1f} GiB are paid for "
-    "and empty."
-)
+markdown(ch05.reserved_story(shares, BUDGET))
 
 # %% [markdown]
 # Two kinds of nothing, already. The ochre part is *reserved*: it will be used, only not yet, and until then nobody else
@@ -154,21 +166,25 @@ markdown(
 
 # %%
 def first_fit(trace, size):
-    """Exact reservations in one piece. For every step in which the queue had to wait: (needed, holes, pieces)."""
-    queue = deque(zip(trace.prompt.tolist(), trace.output.tolist(), strict=True))
-    pieces, waits, step = [], [], 0  # a piece is (start, end, step in which it is given back)
+    """Exact reservations. Each step in which the queue had to wait:
+    (positions needed, holes, pieces)."""
+    queue = deque(
+        zip(trace.prompt.tolist(), trace.output.tolist(), strict=True)
+    )
+    # a piece is (start, end, step in which it is given back)
+    pieces, waits, step = [], [], 0
     while queue:
         step += 1
         pieces = [piece for piece in pieces if piece[2] > step]
         while queue:
             need = sum(queue[0]) - 1
-            edges = [0, *(x for start, end, _ in pieces for x in (start, end)), size]
-            holes = [
-                (end - start, start)
-                for start, end in zip(edges[::2], edges[1::2], strict=True)
-                if end > start
-            ]
-            at = next((start for room, start in holes if room >= need), None)
+            taken = [x for start, end, _ in pieces for x in (start, end)]
+            edges = [0, *taken, size]
+            pairs = zip(edges[::2], edges[1::2], strict=True)
+            holes = [(end - start, start) for start, end in pairs]
+            holes = [hole for hole in holes if hole[0]]
+            fits = (start for room, start in holes if room >= need)
+            at = next(fits, None)
             if at is None:
                 waits.append((need, holes, pieces))
                 break
@@ -177,38 +193,12 @@ def first_fit(trace, size):
 
 
 waits = first_fit(trace, positions)
-total = [sum(room for room, _ in holes) for _, holes, _ in waits]
-enough = [free >= need for (need, _, _), free in zip(waits, total, strict=True)]
 
 # %% tags=["hide-input"]
-worst = max(range(len(waits)), key=lambda i: total[i] * enough[i])
-need, holes, pieces = waits[worst]
-largest = max(room for room, _ in holes)
-fig = figure(
-    f"{total[worst]:,} positions free, and no hole for {need:,} in one piece",
-    x="position in the pool", y="pool", height=190,
-)  # fmt: skip
-for items, color in (
-    ([(s, e - s) for s, e, _ in pieces], palette.blue),
-    ([(s, r) for r, s in holes], palette.orange),
-):
-    fig.add_bar(
-        base=[start for start, _ in items], x=[length for _, length in items], y=["pool"] * len(items),
-        orientation="h", marker={"color": color, "line": {"color": "white", "width": 1}},
-    )  # fmt: skip
-fig.update_layout(barmode="overlay", bargap=0.2)
-fig.update_yaxes(visible=False)
-label_line(fig, 0, "pool", "blue: taken, orange: free", anchor="left", shift=52)
-fig
+ch05.holes_figure(waits)
 
 # %% tags=["hide-input", "nbval-check-output"]
-fragmented = np.mean(enough)
-empty = np.mean([free for free, ok in zip(total, enough, strict=True) if ok]) / positions
-markdown(
-    f"That was the worst moment: {len(holes)} holes, the largest of {largest:,} positions. In {len(waits):,} steps the queue had to wait, and in {fragmented:.1%} of those there "
-    f"*was* enough free memory for the next request, {empty:.0%} of the pool on average, but no hole was large enough. "
-    "This is **external fragmentation**: memory between the allocations, too cut up to be of use."
-)
+markdown(ch05.holes_story(waits, positions))
 
 # %% [markdown]
 # One could move the pieces together, and stop the machine for gigabytes of copying. One could double a piece whenever it
@@ -216,37 +206,53 @@ markdown(
 #
 # It need not. Attention asks for the keys of all positions so far; that they are neighbours in memory is a convenience of
 # ours. Operating systems met the same problem in the 1960s, and gave programs *pages*.
+# [Kwon and others](https://arxiv.org/abs/2309.06180) brought them to the cache in 2023.
 #
 # ## Blocks, a table, a pool
 #
-# Cut the pool into blocks of a few positions each. A request owns a list of block numbers, its
-# [block table](../book/glossary.md#term-block-table): position $p$ lies in block `table[p // size]`, at place
-# `p % size`. When a position is written whose block does not exist yet, one is taken from the pool, whichever is free.
+# Cut the pool into blocks of a few positions each. A request owns a list of block numbers, its block table: position $p$
+# lies in block `table[p // size]`, at place `p % size`. When a position is written whose block does not exist yet, one
+# is taken from the pool, whichever is free.
 #
-# Here are three prompts in a store of twelve blocks of four positions.
+# Here are three prompts and four tokens of answer for each, in a store of twelve blocks of four positions.
 
 # %% tags=["nbval-check-output"]
 store = BlockStore.for_model(model, num_blocks=12, block_size=4)
-prompts = [
-    tokenizer.encode(t)
-    for t in ("Water boils at", "The capital of France is", "Once upon a time there was a house")
-]
-tokens, pos = lumen.pad(prompts, device=device)
+texts = (
+    "Water boils at",
+    "The capital of France is",
+    "Once upon a time there was a house",
+)
+tokens, pos = lumen.pad([tokenizer.encode(t) for t in texts])
 cache = store.rows(3)
-model.hidden(tokens, pos, cache)
-for ids, blocks in zip(prompts, cache.tables, strict=True):
-    print(f"{len(ids):2} tokens, table {blocks}")
-last = len(prompts[2]) - 1
-print(f"position {last} of the third lies in block {cache.tables[2][last // 4]}, place {last % 4}")
-empty_places = 4 * sum(map(len, cache.tables)) - sum(map(len, prompts))
-print(f"{store.pool.num_free} of 12 blocks are free; {empty_places} positions in taken blocks are empty")
+model.hidden(tokens.to(device), pos.to(device), cache)
+for _ in range(4):
+    model.hidden(torch.tensor([[504]] * 3, device=device), None, cache)
+tables = [list(blocks) for blocks in cache.tables]
+lengths = cache.lengths.tolist()
+for length, blocks in zip(lengths, tables, strict=True):
+    print(f"{length:2} tokens, table {blocks}")
+p = lengths[1] - 1
+print(
+    f"position {p} of the second: block {tables[1][p // 4]}, place {p % 4}"
+)
 cache.close()
+
+# %% tags=["hide-input"]
+ch05.map_figure(lengths, tables, blocks=12, size=4)
 
 # %% [markdown]
 # Look at what has become of the three kinds of nothing. *Reserved*: gone, memory is taken when it is written.
 # *External*: gone, every hole has the size that everybody wants. *Internal*: at most one block per request, the last
 # one, which is on average half empty.
 #
+# Play with it: a few requests, tokens for all of them, until the pool is dry. (*Fork* and what happens then are explained
+# further down.)
+
+# %% tags=["hide-input"]
+PagedStepper()
+
+# %% [markdown]
 # That is enough for a formula. A request that holds $L$ tokens takes $L$ positions and about half a block more. With
 # $\bar L$ the mean over the requests in flight, in blocks of $b$ positions,
 #
@@ -254,82 +260,77 @@ cache.close()
 #
 # ## Predict: how many fit now?
 #
-# The same 4 GiB, the same trace, nothing reserved. A request taken at a random moment of its life holds its prompt and half
-# of its answer. **With blocks of 16 positions, how many requests fit?**
+# The same 4 GiB, the same traffic, nothing reserved. What does a request hold at a random moment of a busy server? Its
+# prompt and a part of its answer, and long answers are met more often than short ones, because they stay longer:
+
+
+# %% tags=["nbval-check-output"]
+def moments(trace, count=20_000):
+    """Tokens held by requests met at random moments of a busy server."""
+    dice = np.random.default_rng(0)
+    steps = trace.output / trace.output.sum()
+    who = dice.choice(len(steps), count, p=steps)
+    return trace.prompt[who] + dice.integers(0, trace.output[who])
+
+
+def that_fit(trace, policy, size=16):
+    """Requests that fill the pool, one by one; mean of many pools."""
+    ends = np.cumsum(reserved(moments(trace), policy, LIMIT, size))
+    at, counts = 0, []
+    while True:
+        room = positions + (ends[at - 1] if at else 0)
+        stop = int(np.searchsorted(ends, room, "right"))
+        if stop == len(ends):  # requests ran out, not memory
+            return float(np.mean(counts))
+        counts.append(stop - at)
+        at = stop
+
+
+mean = moments(trace).mean()
+print(f"a request in flight holds {mean:.0f} tokens on average")
 
 # %% tags=["predict"]
-my_guess = 40.0  # requests in the same 4 GiB
+my_fit = guess(
+    "05-fit",
+    "With blocks of 16 positions, how many requests fit the 4 GiB?",
+    unit="requests",
+)
 
 # %% tags=["measure"]
 BLOCKS = (1, 2, 4, 8, 16, 32, 64, 128)
-POLICIES = [("max", 16), ("power of two", 16), *(("paged", size) for size in BLOCKS)]
-fit = {p: [concurrent(one, p[0], positions, p[1]) for one in traces] for p in POLICIES}
-used = {p: [used_share(one, p[0], p[1]) for one in traces] for p in POLICIES}
-mean_held = float((trace.prompt + (trace.output - 1) / 2).mean())
-expected = positions / (mean_held + 15 / 2)
+POLICIES = [("max", 16), ("power of two", 16)]
+POLICIES += [("paged", size) for size in BLOCKS]
+fit = {p: [that_fit(one, *p) for one in traces] for p in POLICIES}
+used = {p: [used_share(one, *p) for one in traces] for p in POLICIES}
+expected = positions / (mean + 15 / 2)
+paged16 = fit["paged", 16][0]
+held_once = (trace.prompt + (trace.output - 1) / 2).mean()
 
-# %% tags=["reveal", "hide-input", "hide-output"]
-paged16 = float(np.mean(fit["paged", 16]))
+# %% tags=["reveal"]
 reveal(
-    guess=my_guess, model=expected, measured=fit["paged", 16], unit="requests", what="in flight in 4 GiB",
-    title=f"{paged16:.0f} requests fit where {slots} did", log=False,
-)  # fmt: skip
-
-# %% tags=["hide-input", "nbval-check-output"]
-weighted = float((trace.output * (trace.prompt + (trace.output - 1) / 2)).sum() / trace.output.sum())
-busy = positions / (weighted + 15 / 2)
-markdown(
-    f"The formula says {expected:.0f}, with $\\bar L$ = {mean_held:.0f}; counting says {paged16:.0f}, a little less, because "
-    f"the last request must fit whole. That is **{paged16 / slots:.1f} times** as many as before.\n\n"
-    "One caution. The count takes every request of the trace once, at a moment of its own. A busy server sees long "
-    "answers more often, because they stay longer. Weighted by steps, $\\bar L$ is "
-    f"{weighted:.0f} and **{busy:.0f}** fit. Still {busy / slots:.1f} times as many; which of the two a paper reports is "
-    "worth a look."
+    guess=my_fit,
+    model=expected,
+    measured=paged16,
+    unit="requests",
+    what="in flight in 4 GiB",
+    title=f"{paged16:.0f} requests fit where {slots} did",
+    log=False,
+    names=("formula", "counted"),
 )
+
+# %% tags=["reveal"]
+once = positions / (held_once + 15 / 2)
+markdown(ch05.fit_story(expected, paged16, slots, mean, once))
 
 # %% [markdown]
-# Does the block size matter? Here are all of them, beside the two contiguous ways. *Power of two* doubles a piece when
-# it is full; its row leaves out external fragmentation and the copying, so it looks better than it is.
+# Does the block size matter? Here are all of them, beside the two contiguous ways. *Doubled when full* leaves out
+# external fragmentation and the copying, so it looks better than it is.
 
 # %% tags=["hide-input", "nbval-check-output"]
-names = {("max", 16): "contiguous, the limit", ("power of two", 16): "contiguous, doubled"}
-names |= {("paged", size): f"blocks of {size}" for size in BLOCKS}
-table(
-    [[names[p], *(f"{100 * s:.1f}" for s in used[p]), f"{np.mean(fit[p]):.1f}"] for p in POLICIES],
-    ["memory is taken", "holds tokens, seed 0 (%)", "seed 1", "seed 2", "requests that fit, mean"],
-    align="lrrrr",
-)
+table(*ch05.sizes_table(used, fit))
 
 # %% tags=["hide-input"]
-share_of = [100 * float(np.mean(used["paged", size])) for size in BLOCKS]
-fig = figure(
-    f"Blocks of 16 leave {100 - share_of[4]:.1f} % empty, blocks of 128 {100 - share_of[7]:.1f} %; reserving leaves {100 - 100 * np.mean(used['max', 16]):.0f} %",
-    x="block size (positions)", y="taken memory that holds tokens (%)", log_x=True,
-)  # fmt: skip
-fig.add_scatter(x=BLOCKS, y=share_of, mode="lines+markers", line_color=palette.blue)
-for p, name, color in (
-    (("power of two", 16), "contiguous, doubled when full", palette.ochre),
-    (("max", 16), "contiguous, the limit", palette.orange),
-):
-    level = 100 * float(np.mean(used[p]))
-    fig.add_scatter(x=[1, 128], y=[level, level], mode="lines", line={"color": color, "dash": "dot"})
-    label_line(fig, 1, level, name, color, anchor="left", shift=11)
-label_line(fig, 2, share_of[1], "paged", palette.blue, anchor="left", shift=-16)
-log_axis(fig, "x", BLOCKS)
-fig.update_yaxes(range=[0, 104])
-fig
-
-# %% tags=["hide-input"]
-try:
-    kept = bench.load_evidence("paged_memory")["data"]["rows"]
-    row = next(r for r in kept if r["policy"] == "paged" and r["block_size"] == 16)
-    text = (
-        f"The published run (`benchmarks/paged_memory.py`) has {100 * np.mean(row['share']):.1f} % and "
-        f"{np.mean(row['fit']):.1f} requests for blocks of 16; this page {share_of[4]:.1f} % and {paged16:.1f}."
-    )
-except FileNotFoundError:
-    text = "No published run of `benchmarks/paged_memory.py` is at hand; nothing here is timed, so it would say the same."
-markdown(text)
+ch05.sizes_figure(used, BLOCKS)
 
 # %% [markdown]
 # The curve falls slowly: half a block per request is little against hundreds of tokens. Blocks of 8
@@ -343,19 +344,11 @@ markdown(text)
 # the [paper](https://arxiv.org/abs/2309.06180), where between 20.4 and 38.2 % of the memory held tokens.
 
 # %% tags=["hide-input", "nbval-check-output"]
-ends = [cost.wasted_share(share, 1) for share in (0.382, 0.204)]
 oracle = [
     float((o * (p + (o - 1) / 2)).sum() / (o * (p + o - 1)).sum())
     for p, o in ((t.prompt, t.output) for t in traces)
 ]
-markdown(
-    f"That is {ends[0]:.1%} and {ends[1]:.1%} of waste, so the arithmetic agrees. But the two ends are no error bar. The "
-    "lower share is a system that reserves the limit; the upper one is *the oracle*, which knows every length, on their "
-    "model, their trace and their allocator. Our reserving server holds tokens in "
-    f"{min(shares):.0%} to {max(shares):.0%} of its memory, near the first end. Our oracle's pieces are {min(oracle):.0%} to "
-    f"{max(oracle):.0%} full over their lives, before the holes between them are counted. Quote the range with its "
-    "systems, or compute your own: it takes a list of lengths."
-)
+markdown(ch05.quoted_story(shares, oracle))
 
 # %% [markdown]
 # ## Build it
@@ -367,53 +360,47 @@ markdown(
 
 # %%
 class MyPaged(Cache):
-    """Blocks anywhere in a pool, one table per row, one count of holders per block."""
+    """Blocks anywhere in a pool, and for each row a table of them."""
 
-    def __init__(self, config, rows, num_blocks, size, dtype=torch.float32, device="cpu"):
-        shape = 2, config.num_layers, num_blocks, size, config.num_kv_heads, config.head_dim
-        self.kv, self.size = torch.zeros(shape, dtype=dtype, device=device), size
-        self.free, self.holders = list(range(num_blocks)), [0] * num_blocks
+    def __init__(self, config, rows, num_blocks, size, dtype, device):
+        block = size, config.num_kv_heads, config.head_dim
+        shape = 2, config.num_layers, num_blocks, *block
+        self.kv = torch.zeros(shape, dtype=dtype, device=device)
+        self.size, self.free = size, list(range(num_blocks))
         self.tables = [[] for _ in range(rows)]
         self.lengths = torch.zeros(rows, dtype=torch.int64, device=device)
-
-    def take(self):
-        if not self.free:
-            raise CacheFull("No block is free.")
-        self.holders[self.free[0]] = 1
-        return self.free.pop(0)
 
     def begin(self, pos):
         super().begin(pos)
         ends = torch.maximum(self.lengths, pos.amax(1) + 1)
-        for blocks, held, end in zip(self.tables, self.lengths.tolist(), ends.tolist(), strict=True):
-            if end > held and held % self.size and self.holders[blocks[-1]] > 1:
-                old, blocks[-1] = blocks[-1], self.take()  # shared, and about to be written: copy
-                self.holders[old] -= 1
-                self.kv[:, :, blocks[-1]] = self.kv[:, :, old]
-            blocks += [self.take() for _ in range(-(-end // self.size) - len(blocks))]
+        for blocks, end in zip(self.tables, ends.tolist(), strict=True):
+            while len(blocks) * self.size < end:
+                if not self.free:
+                    raise CacheFull("No block is free.")
+                blocks.append(self.free.pop(0))
         width = max(map(len, self.tables))
-        self.grid = torch.tensor([b + [0] * (width - len(b)) for b in self.tables], device=pos.device)
-        self.row, self.column = (pos >= 0).nonzero(as_tuple=True)  # padding is stored nowhere
+        padded = [b + [0] * (width - len(b)) for b in self.tables]
+        self.grid = torch.tensor(padded, device=pos.device)
+        # padding has position -1 and is stored nowhere
+        self.row, self.column = (pos >= 0).nonzero(as_tuple=True)
         p = pos[self.row, self.column]
         self.at = self.grid[self.row, p // self.size], p % self.size
-        slots = torch.arange(width * self.size, device=pos.device)
-        self.k_pos = torch.where(slots < ends[:, None], slots, -1)
+        places = torch.arange(width * self.size, device=pos.device)
+        self.k_pos = torch.where(places < ends[:, None], places, -1)
 
     def update(self, layer, k, v, pos, q=None):
-        for pool, new in zip(self.kv[:, layer], (k, v), strict=True):
+        pools = self.kv[:, layer]
+        for pool, new in zip(pools, (k, v), strict=True):
             pool[self.at] = new[self.row, :, self.column]
-        k, v = (pool[self.grid].flatten(1, 2).transpose(1, 2) for pool in self.kv[:, layer])
+        k, v = (
+            pool[self.grid].flatten(1, 2).transpose(1, 2) for pool in pools
+        )
         return k, v, self.k_pos
-
-    def select(self, rows):
-        self.tables, self.lengths = [list(self.tables[i]) for i in rows], self.lengths[rows]
-        self.holders = [sum(block in b for b in self.tables) for block in range(len(self.holders))]
-        self.free = [block for block, count in enumerate(self.holders) if not count]
 
 
 # %% [markdown]
-# Four lines are copy-on-write, which we come to in a moment. `lumen.PagedCache` is the same with its input checked, all
-# blocks taken before anything changes, and counts that are kept instead of counted again.
+# `lumen.PagedCache` is the same with its input checked, all blocks taken before anything changes, and blocks that can be
+# shared, which we come to.
 #
 # Equal to whom? To no cache at all: one causal `scaled_dot_product_attention` over the whole text, which knows of no
 # table. A small random model in float64 with nine query and three KV heads, 23 tokens in chunks of 1, 4 and 23, and blocks
@@ -425,38 +412,39 @@ def relative_error(ours, reference):
     return float((ours - reference).norm() / reference.norm())
 
 
-def in_chunks(model, tokens, size, cache):
-    return torch.cat([model(part, None, cache) for part in tokens.split(size, 1)], 1)
+def in_chunks(tokens, size, cache):
+    parts = tokens.split(size, 1)
+    return torch.cat([small(part, None, cache) for part in parts], 1)
 
 
 torch.manual_seed(0)
-small = Llama(ModelConfig("small", 97, 3, 72, 9, 3, 8, 100, 64)).double().to(device)
+shape = ModelConfig(
+    name="small", vocab_size=97, num_layers=3, hidden_size=72, num_heads=9,
+    num_kv_heads=3, head_dim=8, intermediate_size=100, max_positions=64,
+)  # fmt: skip
+small = Llama(shape).double().to(device)
 for weight in small.parameters():
     torch.nn.init.normal_(weight, mean=float(weight.dim() == 1), std=0.2)
 tokens = torch.randint(97, (2, 23), device=device)
-whole = small(tokens)
-errors = {}
+whole, double, errors = small(tokens), torch.float64, {}
 for size in (1, 5, 16):
     for chunk in (1, 4, 23):
-        mine = MyPaged(small.config, 2, 60, size, torch.float64, device)
-        theirs = PagedCache(BlockStore(small.config, 60, size, torch.float64, device), 2)
-        ours, lumens = in_chunks(small, tokens, chunk, mine), in_chunks(small, tokens, chunk, theirs)
-        errors[size, chunk] = max(relative_error(ours, whole), relative_error(ours, lumens))
-        assert list(map(len, mine.tables)) == list(map(len, theirs.tables))
-
-mine.select([0, 0, 1])  # two rows share everything, then each of the three writes another token
-more = torch.tensor([[5], [60], [9]], device=device)
-forked = small(more, None, mine)[:, 0]
-alone = torch.stack(
-    [small(torch.cat([tokens[i], m])[None])[0, -1] for i, m in zip((0, 0, 1), more, strict=True)]
-)
+        mine = MyPaged(shape, 2, 60, size, double, device)
+        theirs = PagedCache(BlockStore(shape, 60, size, double, device), 2)
+        ours = in_chunks(tokens, chunk, mine)
+        lumens = in_chunks(tokens, chunk, theirs)
+        assert mine.tables == theirs.tables
+        errors[size, chunk] = max(
+            relative_error(ours, whole), relative_error(ours, lumens)
+        )
 
 # %% tags=["nbval-check-output"]
 for size in (1, 5, 16):
     same = all(errors[size, chunk] < 1e-14 for chunk in (1, 4, 23))
-    print(f"blocks of {size:2}: equal to no cache and to PagedCache: {same}")
-print("three rows after a fork, each with a token of its own:", relative_error(forked, alone) < 1e-14)
-assert max(errors.values()) < 1e-14 and relative_error(forked, alone) < 1e-14
+    print(
+        f"blocks of {size:2}: equal to no cache and to PagedCache: {same}"
+    )
+assert max(errors.values()) < 1e-14
 
 # %% [markdown]
 # The blocks are exact: they change where a number lies, and no number. What they do change is how it is read.
@@ -465,229 +453,255 @@ assert max(errors.values()) < 1e-14 and relative_error(forked, alone) < 1e-14
 #
 # `pool[self.grid]` is a *copy*. For every layer and every step, the row's blocks are written out once more, in order,
 # and attention reads the copy. `lumen.PagedCache` does the same with `index_select`. A real kernel for
-# [PagedAttention](../book/glossary.md#term-PagedAttention) does not: it looks the block number up while it reads, and
-# nothing is moved.
+# PagedAttention does not: it looks the block number up while it reads, and nothing is moved.
 #
-# **With 4,096 tokens cached, how many times longer does a decode step of SmolLM2 take with our paged cache than with a
-# static one?** In bytes, the copy reads and writes the whole cache once more, as growing by concatenation did in
-# chapter 4.
+# In bytes, the copy reads and writes the whole cache once more, as growing by concatenation did in chapter 4. One user,
+# 4,096 tokens cached:
 
 # %% tags=["predict"]
-my_guess = 1.2  # paged step / static step, at 4,096 tokens of context
+my_price = guess(
+    "05-price",
+    "A decode step with our paged cache takes how many times one with a "
+    "static cache?",
+    unit="×",
+)
 
 
 # %% tags=["measure", "nbval-ignore-output"]
-def filled(cache, context):
-    """`cache` as if `context` tokens had gone through: random keys and values, through its own methods."""
-    pos = torch.arange(context, device=device)[None]
+def filled(cache, lengths):
+    """`cache` as if rows of these lengths had gone through: random keys."""
+    longest, rows = max(lengths), len(lengths)
+    before = longest - torch.tensor(lengths)[:, None]  # padding, left
+    pos = (torch.arange(longest) - before).clamp(min=-1).to(device)
+    size = 2, rows, config.num_kv_heads, longest, config.head_dim
     cache.begin(pos)
     for layer in range(config.num_layers):
-        k, v = torch.randn(2, 1, config.num_kv_heads, context, config.head_dim, device=device)
+        k, v = torch.randn(size, device=device)
         cache.update(layer, k, v, pos)
     cache.advance(pos)
     return cache
 
 
-def one_step(cache):
-    token = torch.tensor([[504]], device=device)
-    return lambda: model.head(model.hidden(token, None, cache)[:, -1])
+def one_step(cache, lengths):
+    """A decode step of all rows, that can be taken again and again."""
+    filled(cache, lengths)
+    token = torch.full((len(lengths), 1), 504, device=device)
+
+    def step():
+        model.head(model.hidden(token, None, cache)[:, -1])
+        cache.rewind(lengths)
+
+    return step
 
 
-def paged(context, size):
-    return filled(BlockStore.for_model(model, context // size + 32, size).rows(1), context)
+def paged(lengths, size=16):
+    blocks = sum(-(-(n + 1) // size) for n in lengths)
+    store = BlockStore.for_model(model, blocks, size)
+    return one_step(store.rows(len(lengths)), lengths)
 
 
-contexts = (64, 1024, 4096)
-steps = {
-    n: bench.compare({
-        "static": one_step(filled(StaticCache.for_model(model, 1, n + 16), n)),
-        "paged": one_step(paged(n, 16)),
-    })
-    for n in contexts
-}  # fmt: skip
-
-# %% tags=["reveal", "hide-input", "hide-output", "nbval-ignore-output"]
-chip = hardware.measure(progress=False)
-last = steps[4096]
-by_model = [
-    cost.predict_decode(config, chip, 4096, dtype="fp32", cache=kind).seconds for kind in ("static", "paged")
-]
-ratios = [p / s for p, s in zip(last["paged"].samples, last["static"].samples, strict=True)]
-slower = last["paged"].median / last["static"].median
-reveal(
-    guess=my_guess, model=by_model[1] / by_model[0], measured=ratios, unit="×", what="paged step over static step",
-    title=f"At 4,096 tokens a step through gathered blocks takes {slower:.2f} times a static one", log=False,
-)  # fmt: skip
-
-# %% tags=["hide-input", "nbval-ignore-output"]
-kappa = cost.kv_bytes_per_token(config, "fp32")
-table(
-    [
-        [
-            n,
-            f"{1e3 * steps[n]['static'].median:.1f}",
-            f"{1e3 * steps[n]['paged'].median:.1f}",
-            f"{n * kappa / 1e6:.1f}",
-            f"{2 * n * kappa / 1e6:.1f}",
-        ]
-        for n in contexts
-    ],
-    [
-        "context",
-        "static (ms)",
-        "paged (ms)",
-        "MB of cache that attention reads",
-        "MB moved by the gather, besides",
-    ],
-    align="rrrrr",
-)
-gap = 1e3 * (last["paged"].median - last["static"].median)
-markdown(
-    f"Bytes alone say {by_model[1] / by_model[0]:.2f}×, the clock says {slower:.2f}×: {gap:.0f} ms more a step at 4,096 tokens. "
-    f"At 64 tokens the two differ by a factor {steps[64]['paged'].median / steps[64]['static'].median:.2f}. Where do the "
-    "milliseconds go? Two suspects, measured apart: the copy itself, and its layout. A block holds all heads of a position "
-    f"side by side, so one head's keys lie {4 * config.num_kv_heads * config.head_dim} bytes apart in the copy; in the static "
-    f"cache it is {4 * config.head_dim}."
-)
+def static(lengths):
+    room = max(lengths) + 1
+    cache = StaticCache.for_model(model, len(lengths), room)
+    return one_step(cache, lengths)
 
 
 # %% tags=["measure", "nbval-ignore-output"]
-def suspects(length=4096, size=16):
-    """All layers: the gather alone, attention alone in both layouts, and both in turn, as in the step."""
-    layers, heads, width = config.num_layers, config.num_kv_heads, config.head_dim
-    blocks = torch.randn(2, layers, length // size, size, heads, width, device=device)  # as in the store
-    straight = torch.randn(2, layers, 1, heads, length, width, device=device)  # as in the static cache
-    in_order = blocks.view(2, layers, 1, length, heads, width).transpose(3, 4)  # what a gather hands over
-    query = torch.randn(1, heads, config.num_heads // heads, width, device=device)
-    shuffled = torch.randperm(length // size, device=device)
+steps = {
+    n: bench.compare(
+        {"static": static([n]), "paged": paged([n])},
+        repeats=16,
+        warmup=2,
+    )
+    for n in (1024, 4096)
+}
+slower = ch05.slower(steps[4096])
+by_bytes = [
+    cost.predict_decode(config, chip, 4096, dtype="fp32", cache=c).seconds
+    for c in ("paged", "static")
+]
 
-    def copy():
-        for k, v in zip(*blocks, strict=True):
-            k, v = k.index_select(0, shuffled), v.index_select(0, shuffled)
+# %% tags=["reveal", "nbval-ignore-output"]
+reveal(
+    guess=my_price,
+    model=by_bytes[0] / by_bytes[1],
+    measured=[slower.low, slower.value, slower.high],
+    unit="×",
+    what="paged step over static step",
+    title=ch05.slower_title(slower, 4096),
+    log=False,
+)
+
+# %% tags=["reveal", "nbval-ignore-output"]
+table(*ch05.price_table(steps, config, chip, "fp32"), stack=True)
+markdown(ch05.price(slower, by_bytes[0] / by_bytes[1], 4096))
+
+# %% [markdown]
+# What does the copy cost, and what its layout? A block holds all heads of a position side by side, so one head's keys lie
+# 768 bytes apart in the copy; in the
+# [static cache](../book/glossary.md#term-static-cache) it is 256. The two can be measured apart, without the rest of the
+# model:
+
+
+# %% tags=["nbval-ignore-output"]
+def suspects(length=4096, size=16):
+    """All layers: the gather alone, attention in both layouts, both."""
+    layers, heads = config.num_layers, config.num_kv_heads
+    width, group = config.head_dim, config.num_heads // heads
+    blocks = torch.randn(
+        2, layers, length // size, size, heads, width, device=device
+    )  # as in the store
+    straight = torch.randn(
+        2, layers, 1, heads, length, width, device=device
+    )  # as in the static cache
+    in_order = blocks.view(2, layers, 1, length, heads, width)
+    in_order = in_order.transpose(3, 4)  # what a gather hands over
+    query = torch.randn(1, heads, group, width, device=device)
+    shuffled = torch.randperm(length // size, device=device)
+    attention = torch.nn.functional.scaled_dot_product_attention
 
     def attend(kv):
         for k, v in zip(*kv, strict=True):
-            torch.nn.functional.scaled_dot_product_attention(query, k, v)
+            attention(query, k, v)
+
+    def gather(each):
+        rows = each.index_select(0, shuffled)
+        return rows.view(1, length, heads, width).transpose(1, 2)
+
+    def copy():
+        for k, v in zip(*blocks, strict=True):
+            gather(k), gather(v)
 
     def in_turn():
-        for layer in zip(*blocks, strict=True):
-            kv = [
-                each.index_select(0, shuffled).view(1, length, heads, width).transpose(1, 2) for each in layer
-            ]
-            torch.nn.functional.scaled_dot_product_attention(query, *kv)
+        for k, v in zip(*blocks, strict=True):
+            attention(query, gather(k), gather(v))
 
-    apart = {"copy": copy, "blocks": lambda: attend(in_order), "static": lambda: attend(straight)}
-    return bench.compare(apart | {"in turn": in_turn})
+    jobs = {"static": lambda: attend(straight), "copy": copy}
+    jobs |= {"blocks": lambda: attend(in_order), "in turn": in_turn}
+    return bench.compare(jobs, repeats=12)
 
 
 parts = suspects()
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-copy_ms, blocks_ms, static_ms, turn_ms = (1e3 * time.median for time in parts.values())
-layout_ms = blocks_ms - static_ms
-markdown(
-    f"For all {config.num_layers} layers the copy takes {copy_ms:.0f} ms; its bytes at {chip.bandwidth / 1e9:.0f} GB/s would take "
-    f"{2e3 * 4096 * kappa / chip.bandwidth:.0f} ms. Attention takes {blocks_ms:.0f} ms in the layout of the blocks and "
-    f"{static_ms:.0f} ms in that of the static cache. "
-    + (
-        f"So the layout is to blame as well as the copy: {layout_ms:.0f} ms that no count of bytes shows. "
-        if layout_ms > 0.25 * copy_ms
-        else "So it is the copy, and the layout hardly matters here. "
-    )
-    + f"One after the other, layer by layer as in the step, copy and attention take {turn_ms:.0f} ms, which is {turn_ms - static_ms:.0f} ms more "
-    f"than the static cache's attention; the whole step was {gap:.0f} ms slower. "
-    + (
-        f"Apart they would add up to {copy_ms + blocks_ms:.0f} ms: in turn, attention finds the copy still in the processor's cache.\n\n"
-        if turn_ms < 0.9 * (copy_ms + blocks_ms)
-        else "\n\n"
-    )
-    + "A kernel that reads through the table does not copy and is written for its layout. It pays for the look-ups: "
-    "the paper measured 20 to 26 % on the attention kernel alone (section 7.1)."
-)
+table(*ch05.suspects_table(parts))
+markdown(ch05.suspects_story(parts, steps[4096]))
 
 # %% [markdown]
-# So this version buys memory with time. For one user that is a bad bargain. It pays when memory is what keeps the batch
-# small: each step reads the weights once for all, so more requests at once are more tokens per second for the same read.
+# A kernel that reads through the table does not copy and is written for its layout. It pays for the look-ups: the paper
+# measured 20 to 26 % on the attention kernel alone (section 7.1).
 #
-# Blocks have a second gift, which contiguous memory cannot give at any price.
+# So this version buys memory with time, and one user alone gets nothing for it. What do many get?
+#
+# ## Predict: what the memory brings
+#
+# Give SmolLM2 a small pool: 4,096 positions. Reserving the limit of 2,048, it holds two requests. In blocks of 16 it
+# holds as many of the requests of the first picture, in their order, as there is room for. Both serve the step that they
+# can: few rows without a gather, or many rows with it.
+
+# %% tags=["nbval-check-output"]
+POOL = 4096
+need = np.cumsum(-(-(now + 1) // 16) * 16)  # one token more for each
+crowd = now[need <= POOL].tolist()
+pair = now[: POOL // LIMIT].tolist()
+print(f"reserved: {len(pair)} requests; in blocks: {len(crowd)} requests")
+
+# %% tags=["predict"]
+my_gain = guess(
+    "05-gain",
+    "Tokens a second in blocks: how many times those with reservations?",
+    unit="×",
+)
+
+# %% tags=["measure", "nbval-ignore-output"]
+both = bench.compare(
+    {"pair": static(pair), "crowd": paged(crowd)}, repeats=16, warmup=2
+)
+rows = len(pair), len(crowd)
+gain = ch05.gain(both["pair"], both["crowd"], rows)
+
+# %% tags=["reveal", "nbval-ignore-output"]
+reveal(
+    guess=my_gain,
+    model=ch05.gain_by_model(config, chip, pair, crowd),
+    measured=[gain.low, gain.value, gain.high],
+    unit="×",
+    what="tokens a second, blocks over reservations",
+    title=ch05.gain_title(gain),
+    log=False,
+)
+
+# %% tags=["reveal", "nbval-ignore-output"]
+markdown(ch05.gain_story(both["pair"], both["crowd"], rows))
+
+# %% [markdown]
+# Blocks have a second gift, which contiguous memory cannot give.
 #
 # ## Four answers to one prompt
 #
-# Ask for four samples of the same prompt. All four begin with the same tokens, so they have the same keys and values,
+# Ask for four answers to the same prompt. All four begin with the same tokens, so they have the same keys and values,
 # and a block does not care how many tables it stands in. `select([0, 0, 0, 0])` makes four rows of one and copies
-# nothing: it writes four lists and raises the counts.
+# nothing: it writes four lists, and the pool counts how many tables hold each block.
 #
 # Then every row gets a token of its own, and the last block is half full. Whoever writes to a block that others read
-# must copy it first: [copy-on-write](../book/glossary.md#term-copy-on-write).
+# must copy it first: copy-on-write. Here the four likeliest first tokens are each continued greedily.
+
+# %% tags=["hide-input"]
+STORY = """A lighthouse keeper finds a bottle with a letter in it. The paper
+is dry, the ink has hardly faded, and the date on the letter is next Tuesday.
+She reads it twice, puts the kettle on, and looks out at the water for a long
+time. The letter begins with"""
 
 # %%
-story = """A lighthouse keeper finds a bottle with a letter in it. The paper is dry, the ink has hardly faded, and the date
-on the letter is next Tuesday. She reads it twice, puts the kettle on, and looks out at the water for a long time.
-The letter begins with"""
-ids = tokenizer.encode(" ".join(story.split()))
-NEW, four = 24, [SamplingParams(temperature=0.8, seed=seed) for seed in range(4)]
+NEW = 24
+ids = tokenizer.encode(" ".join(STORY.split()))
+prompt = torch.tensor([ids], device=device)
 store = BlockStore.for_model(model, num_blocks=48, block_size=16)
 
 
-def taken():
-    return store.pool.num_blocks - store.pool.num_free
-
-
-def go_on(cache, hidden):
-    """`NEW` tokens for each of the four rows, each row with its own random stream. Tokens, all logits, blocks taken."""
-    streams, tokens, seen, blocks = generators(four), [], [], [taken()]
+def go_on(cache, first):
+    """`NEW` tokens a row: `first`, then greedy. Tokens, blocks taken."""
+    token, tokens = first, []
+    blocks = [store.pool.num_blocks - store.pool.num_free]
     for _ in range(NEW):
-        seen.append(model.head(hidden))
-        tokens.append(draw(distribution(seen[-1], four), streams))
-        hidden = model.hidden(tokens[-1][:, None], None, cache)[:, -1]
-        blocks.append(taken())
-    return torch.stack(tokens, 1), torch.stack(seen, 1), blocks
+        tokens.append(token)
+        hidden = model.hidden(token[:, None], None, cache)[:, -1]
+        token = model.head(hidden).argmax(-1)
+        blocks.append(store.pool.num_blocks - store.pool.num_free)
+    return torch.stack(tokens, 1), blocks, hidden
 
 
 # %%
-prompt = torch.tensor([ids], device=device)
 with store.rows(1) as cache:
     hidden = model.hidden(prompt, None, cache)[:, -1]
+    first = model.head(hidden)[0].topk(4).indices
     cache.select([0, 0, 0, 0])
-    shared_tables = [list(t) for t in cache.tables]
-    shared = go_on(cache, hidden.expand(4, -1))
-    forked_tables = [list(t) for t in cache.tables]
+    start = [list(blocks) for blocks in cache.tables]
+    answers, shared, end = go_on(cache, first)
+    forked = [list(blocks) for blocks in cache.tables]
     store.audit()
 with store.rows(4) as cache:
-    apart = go_on(cache, model.hidden(prompt.expand(4, -1), None, cache)[:, -1])
+    model.hidden(prompt.expand(4, -1), None, cache)
+    alone, apart, end_alone = go_on(cache, first)
+assert torch.equal(answers, alone)
+assert relative_error(end, end_alone) < 1e-4
 
 # %% tags=["nbval-check-output"]
-print(f"{len(ids)} tokens in blocks of 16; the last block holds {len(ids) % 16}")
-print("all four tables after select:", shared_tables[0], "equal:", len(set(map(tuple, shared_tables))) == 1)
-for i, blocks in enumerate(forked_tables):
-    print(f"table of sample {i} at the end:", blocks)
-print("the same tokens as four separate rows:", torch.equal(shared[0], apart[0]))
-
-# %% tags=["hide-input"]
-for row in shared[0][:, :14].tolist():
-    print("…", tokenizer.decode(row).replace("\n", " "))
-assert relative_error(shared[1], apart[1]) < 1e-4
+print(f"{len(ids)} tokens; the last block of 16 holds {len(ids) % 16}")
+print("all four tables after select:", start[0])
+assert all(blocks == start[0] for blocks in start)
+for i, blocks in enumerate(forked):
+    print(f"answer {i + 1} at the end:      ", blocks)
+for row in answers[:, :12].tolist():
+    text = " ".join(tokenizer.decode(row).split())
+    print("…", textwrap.shorten(text, 70, placeholder=" …"))
 
 # %% tags=["hide-input", "nbval-check-output"]
-table(
-    [
-        ["after the prompt", shared[2][0], apart[2][0]],
-        ["after the first token", shared[2][1], apart[2][1]],
-        [f"after {NEW} tokens", shared[2][-1], apart[2][-1]],
-    ],
-    ["blocks taken", "four samples, shared", "four separate rows"],
-)
-full = len(ids) // 16
-markdown(
-    f"{full} full blocks are held once instead of four times, for good. At the first token "
-    f"{shared[2][1] - shared[2][0]} copies of the last block were made, not four: three rows copied, and the last writer "
-    "found itself alone and kept the original. At the end "
-    f"{shared[2][-1]} blocks hold what takes {apart[2][-1]} in separate rows, a factor {apart[2][-1] / shared[2][-1]:.2f}. "
-    "The longer the prompt against the answer, the nearer to four. The prompt was also *computed* once instead of four times."
-)
+table(*ch05.samples_table(shared, apart))
+markdown(ch05.samples_story(shared, apart, len(ids) // 16))
 
 # %% [markdown]
-# Beam search is the same `select` at every step, with some rows dropped and others doubled. And if four samples may
+# Beam search is the same `select` at every step, with some rows dropped and others doubled. And if four answers may
 # share a prompt, why not two users? Because someone has to notice that their prompts agree. That is
 # [the next chapter](06_prefix_cache.ipynb).
 #
@@ -695,73 +709,52 @@ markdown(
 #
 # Reserving had one virtue: a request that was let in could always finish. On demand there is no such promise. Every
 # running request wants a block now and then, and one day there is none. Someone must give theirs up, all of them, for a
-# step reads every block of its row. That is *preemption*. The tokens are known, so nothing is lost but work, and there
+# step reads every block of its row. That is preemption. The tokens are known, so nothing is lost but work, and there
 # are two ways to get it back.
 #
 # - **Recompute**: give the blocks back, and later run prompt and answer so far through the model as if they were a prompt.
-# - **Swap**: copy the blocks to the host's memory, and later copy them into whatever blocks are free then.
+# - **Swap**: copy the blocks to the host's memory, and later copy them into whatever blocks are free then. `swap_out`
+#   gathers the row into one tensor on the host and frees its blocks; `swap_in` takes new ones and scatters it there.
 #
-# Both on one row of 512 tokens, timed from the preemption until the row could go on.
+# Both on one row of 512 tokens, until the row could go on:
 
-# %%
+# %% tags=["nbval-ignore-output"]
 LENGTH = 512
-store = BlockStore.for_model(model, num_blocks=LENGTH // 16 + 1, block_size=16)
+store = BlockStore.for_model(model, LENGTH // 16 + 1, block_size=16)
 cache = store.rows(1)
 tokens = torch.randint(1000, 40_000, (1, LENGTH), device=device)
 model.hidden(tokens, None, cache)
-after = {}
 
 
-def next_logits(name):
-    after[name] = model.head(model.hidden(torch.tensor([[504]], device=device), None, cache)[:, -1])
+def next_logits():
+    token = torch.tensor([[504]], device=device)
+    logits = model.head(model.hidden(token, None, cache)[:, -1])
     cache.rewind([LENGTH])
+    return logits
 
 
 def swap():
     row = cache.swap_out(0)
-    assert store.pool.num_free == store.pool.num_blocks  # everything is free for others
+    assert store.pool.num_free == store.pool.num_blocks
     cache.swap_in(0, row)
 
 
-def recompute():
-    cache.rewind([0])
-    model.hidden(tokens, None, cache)
-
-
-# %% tags=["measure", "nbval-ignore-output"]
-next_logits("never preempted")
-timed = bench.compare({"swap": swap, "recompute": recompute}, repeats=3)
-swap()
-next_logits("swapped")
-recompute()
-next_logits("recomputed")
+never = next_logits()
+swapping = bench.measure(swap, 12)
+swapped = next_logits()
+cache.rewind([0])
+model.hidden(tokens, None, cache)
+off = {
+    "swapped": relative_error(swapped, never),
+    "recomputed": relative_error(next_logits(), never),
+}
+assert max(off.values()) < 1e-4
+again = bench.prefill(model, prompt=LENGTH)
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-row_bytes = LENGTH * kappa
-by_flops = cost.predict_prefill(config, chip, LENGTH, dtype="fp32", cache="paged").seconds
-rate = 2 * row_bytes / timed["swap"].median
-factor = timed["recompute"].median / timed["swap"].median
-off = {
-    name: f"{relative_error(row, after['never preempted']):.0e}".replace("0e+00", "0")
-    for name, row in after.items()
-}
-table(
-    [
-        ["swap out and in", f"{1e3 * timed['swap'].median:.1f}", f"{2 * row_bytes / 1e6:.0f} MB moved, {rate / 1e9:.1f} GB/s", off["swapped"]],
-        ["recompute", f"{1e3 * timed['recompute'].median:.0f}", f"predicted {1e3 * by_flops:.0f} ms", off["recomputed"]],
-    ],
-    ["512 tokens of SmolLM2", "ms", "", "error of the next logits"], align="lrrr",
-)  # fmt: skip
-assert relative_error(after["swapped"], after["never preempted"]) < 1e-5
-assert relative_error(after["recomputed"], after["never preempted"]) < 1e-4
-markdown(
-    f"{'Swapping' if factor > 1 else 'Recomputing'} wins by a factor of {max(factor, 1 / factor):.0f} here. "
-    + (
-        "But mind what was measured: on a CPU the *host's memory* is the same memory, and a swap is a copy. There is no bus."
-        if device.type == "cpu"
-        else "The swap crosses the bus twice, from pageable host memory."
-    )
-)
+row_bytes = cost.kv_bytes(config, LENGTH, 1, "fp32")
+table(*ch05.preempted_table(swapping, again, row_bytes, off))
+markdown(ch05.swap_story(swapping, again, device.type == "cpu"))
 
 # %% [markdown]
 # On a card it is a race between two machines: the bus, which must carry a token's $\kappa$ bytes of cache twice, and the
@@ -773,121 +766,63 @@ markdown(
 # Assumed for the bus is PCIe at its full rate in one direction: 64 GB/s for an H100 SXM (Gen5), 32 GB/s for an A100 and
 # an L4 (Gen4). NVIDIA's data sheets print 128, 64 and 64, which count both directions.
 
-# %%
-PCIE = {"A100 80GB SXM": 32e9, "H100 SXM": 64e9, "L4": 32e9}  # B/s in one direction, at best
-
-
-def break_even(name, chip, length=1024):
-    """Rate of the bus below which computing `length` tokens again is faster. [B/s]"""
-    seconds = cost.predict_prefill(CONFIGS[name], hardware.CHIPS[chip], length, dtype="bf16").seconds
-    return 2 * length * cost.kv_bytes_per_token(CONFIGS[name], "bf16") / seconds
-
-
 # %% tags=["hide-input", "nbval-check-output"]
-table(
-    [
-        [name, chip_name, f"{2 * 1024 * cost.kv_bytes_per_token(CONFIGS[name], 'bf16') / PCIE[chip_name] * 1e3:.1f}",
-         f"{1e3 * cost.predict_prefill(CONFIGS[name], hardware.CHIPS[chip_name], 1024, dtype='bf16').seconds:.1f}",
-         f"{break_even(name, chip_name) / 1e9:.1f}", f"{PCIE[chip_name] / 1e9:.0f}"]
-        for name in ("llama-2-7b", "llama-3-8b") for chip_name in PCIE
-    ],
-    ["model, bf16", "chip", "swap 1,024 tokens out and in (ms)", "recompute them (ms)", "break-even (GB/s)", "bus at best (GB/s)"],
-    align="llrrrr",
-)  # fmt: skip
-assert break_even("llama-2-7b", "H100 SXM") > PCIE["H100 SXM"]
-assert all(break_even("llama-3-8b", chip_name) < bus for chip_name, bus in PCIE.items())
+table(*ch05.race_table())
 
 # %% [markdown]
 # All *predicted*, bounds from data sheets. With Llama-3's few KV heads a token is cheap to move and dear to compute, and
 # swapping wins on every card. Llama-2-7B moves four times the bytes, and on an H100 computing them again is faster than
 # fetching them.
-#
-# And yet [vLLM](https://docs.vllm.ai/en/v0.9.1/configuration/optimization.html), since its version 1, preempts by
-# recomputing. One reason is in the word *block*. A block's keys in one layer lie together, those of the next layer lie
-# elsewhere. Copied piece by piece, each transfer pays a fixed price before its first byte. Say 10 µs, an assumption of
-# ours that you may change. With $t_0$ for it, a piece of $s$ bytes moves at $s / (t_0 + s/\text{bus})$.
 
-# %%
-FIXED = 10e-6  # seconds per transfer, assumed
-
-
-def piece(name, size):
-    """Bytes that lie together: the keys, or the values, of one block in one layer."""
-    c = CONFIGS[name]
-    return size * c.num_kv_heads * c.head_dim * 2
-
-
-def smallest_block(name, chip):
-    """Block size from which swapping piece by piece beats recomputing; None when it never does."""
-    spare = 1 / break_even(name, chip) - 1 / PCIE[chip]  # seconds per byte that the fixed price may eat
-    return FIXED / spare / piece(name, 1) if spare > 0 else None
-
+# %% tags=["hide-input", "nbval-check-output"]
+link = hardware.host_link("H100 SXM").bandwidth
+assert ch05.break_even("llama-2-7b", "H100 SXM") > link
+for card in ch05.CARDS:
+    link = hardware.host_link(card).bandwidth
+    assert ch05.break_even("llama-3-8b", card) < link
+markdown(ch05.recompute_story())
 
 # %% tags=["hide-input"]
-sizes = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
-cross = {c: smallest_block("llama-3-8b", c) for c in ("A100 80GB SXM", "H100 SXM")}
-fig = figure(
-    f"Piece by piece, swapping Llama-3-8B pays from blocks of {cross['A100 80GB SXM']:.0f} (A100) and {cross['H100 SXM']:.0f} (H100)",
-    x="block size (positions)", y="rate of the bus (GB/s)", log_x=True, log_y=True,
-)  # fmt: skip
-for c, color in (("A100 80GB SXM", palette.blue), ("H100 SXM", palette.orange)):
-    rates = [piece("llama-3-8b", s) / (FIXED + piece("llama-3-8b", s) / PCIE[c]) / 1e9 for s in sizes]
-    level = break_even("llama-3-8b", c) / 1e9
-    fig.add_scatter(x=sizes, y=rates, mode="lines", line_color=color)
-    fig.add_scatter(
-        x=[sizes[0], sizes[-1]], y=[level, level], mode="lines", line={"color": color, "dash": "dot"}
-    )
-    fig.add_scatter(x=[cross[c]], y=[level], mode="markers", marker={"color": color, "size": 10})
-    label_line(fig, sizes[0], level, f"{c.split()[0]} recomputes as fast", color, anchor="left", shift=10)
-    label_line(fig, sizes[-1], rates[-1], c.split()[0], color, shift=10 if c.startswith("H") else -36)
-log_axis(fig, "x", sizes)
-log_axis(fig, "y", [0.2, 0.5, 1, 2, 5, 10, 20, 50])
-fig
+ch05.pieces_figure()
 
 # %% [markdown]
 # The paper saw the same shape on its own system: swapping wins with large blocks, recomputing with small ones, and
-# between 16 and 64 they are about equal (section 7.3). The cure is to gather a request's blocks on the card first and
-# send them in one transfer, which is what `swap_out` does. Another reason is that recomputing needs no memory on the
-# host, no second kind of block, and no code that can lose a race. And its arithmetic can ride along in a batch of
-# decodes that leaves the arithmetic units idle.
+# between 16 and 64 they are about equal (section 7.3). A cure is to gather a request's blocks on the card first and
+# send them in one transfer, as `swap_out` does. Swapping also needs memory on the host and code for a second place of
+# blocks; and arithmetic may be idle while many rows
+# [decode](../book/glossary.md#term-decode).
 #
 # ## Which block size, then?
 #
-# Everything that depends on it, on one table, for Llama-3-8B in bf16.
+# What depends on it, in one table, for Llama-3-8B in bf16.
 
 # %% tags=["hide-input", "nbval-check-output"]
-table(
-    [
-        [size, f"{100 - 100 * np.mean(used['paged', size]):.1f}", -(-LIMIT // size), f"{size * cost.kv_bytes_per_token(llama, 'bf16') / 2**10:,.0f}",
-         f"{piece('llama-3-8b', size) / 2**10:.0f}", f"{2 * llama.num_layers * -(-1024 // size):,}"]
-        for size in (1, 4, 16, 64, 128)
-    ],
-    ["block size", "empty (%)", "table entries at 2,048 tokens", "KiB per copy-on-write", "KiB read in one go", "pieces when 1,024 tokens are swapped"],
-    align="rrrrrr",
-)  # fmt: skip
+table(*ch05.choice_table(used, LIMIT), stack=True)
 
 # %% [markdown]
-# Waste and the price of a copy grow with the block; the table, the pieces and the look-ups shrink. Between 16 and 64
-# nothing is bad, which is where most engines settle. And only *whole* blocks can be shared between strangers, so the next
-# chapter pulls towards small ones.
+# Waste and the price of a copy grow with the block; the table, the pieces and the look-ups shrink. The paper found 16 to
+# 128 best on long chats, 16 and 32 on short instructions (section 7.2). Defaults differ: 16 in vLLM, 32 in TensorRT-LLM,
+# 1 in SGLang, because only *whole* blocks can be shared between strangers, which the next chapter does.
 #
 # ## Who owns a block?
 #
 # A pool of counts and lists invites a kind of bug that no crash reports. A block is given back while it still stands in
 # somebody's table. Nothing happens, until the pool hands it to another request. Then two strangers write over each
-# other's memory, and both go on speaking fluently. [mini-sglang #142](https://github.com/sgl-project/mini-sglang/issues/142)
-# was one of that kind.
+# other's memory, and both go on speaking fluently.
+# [Pull request 142 of mini-sglang](https://github.com/sgl-project/mini-sglang/pull/142) reports one of that kind.
 #
-# Engines audit their pools when idle. The obvious audit adds up: free blocks plus blocks in tables equals all blocks.
-# As a negative control, we make the mistake on purpose.
+# Hence audits of the pool when the engine is idle; mini-sglang calls one, and for its tree of shared prefixes it
+# [was still to be written](https://github.com/sgl-project/mini-sglang/issues/149) when we looked. The obvious audit adds
+# up: free blocks plus blocks in tables equals all blocks. As a negative control, we make the mistake on purpose.
 
 # %% tags=["nbval-check-output"]
 store = BlockStore.for_model(model, num_blocks=8, block_size=16)
 
 
 def audit_by_counts():
-    in_tables = {block for cache in store.caches for table in cache.tables for block in table}
-    return store.pool.num_free + len(in_tables) == store.pool.num_blocks
+    tables = [blocks for cache in store.caches for blocks in cache.tables]
+    held = {block for blocks in tables for block in blocks}
+    return store.pool.num_free + len(held) == store.pool.num_blocks
 
 
 def audit_by_owners():
@@ -895,191 +830,107 @@ def audit_by_owners():
         store.audit()
         return "passes"
     except PoolCorrupt as problem:
-        return f"fails: {problem}"
+        return textwrap.fill(f"fails: {problem}", 70)
 
 
 one = torch.tensor([ids[:40]], device=device)
 ours = store.rows(1)
 model.hidden(one, None, ours)
-print("before: counts", audit_by_counts(), "| owners:", audit_by_owners())
+print("before: the counts add up:", audit_by_counts())
+print("        the owners:", audit_by_owners())
 
-store.pool.release(ours.tables[0])  # the mistake: given back, and still in the table
+store.pool.release(ours.tables[0])  # the mistake: they stay in the table
 stranger = store.rows(1)
-recipe = tokenizer.encode("To bake a loaf of bread, mix flour, water, salt and yeast. " * 5)[:40]
+bread = "To bake a loaf of bread, mix flour, water, salt and yeast. " * 5
+recipe = tokenizer.encode(bread)[:40]
 model.hidden(torch.tensor([recipe], device=device), None, stranger)
-print("after:  counts", audit_by_counts(), "| owners:", audit_by_owners())
+print("after:  the counts add up:", audit_by_counts())
+print("        the owners:", audit_by_owners())
 
 
 # %% tags=["nbval-ignore-output"]
 def greedy(cache, token, count=14):
-    """`count` tokens behind what the cache holds and `token`, and the first logits."""
-    logits = []
+    """`count` tokens after `token`, and the first logits."""
+    tokens, logits = [], []
     for _ in range(count):
-        logits.append(model(torch.tensor([[token]], device=device), None, cache)[0, -1])
+        given = torch.tensor([[token]], device=device)
+        logits.append(model(given, None, cache)[0, -1])
         token = int(logits[-1].argmax())
-        yield token, logits[0]
+        tokens.append(token)
+    return " ".join(tokenizer.decode(tokens).split()), logits[0]
 
 
 intact = StaticCache.for_model(model, 1, 60)
 model.hidden(one, None, intact)
-wrong, right = ([*greedy(cache, ids[40])] for cache in (ours, intact))
-damage = relative_error(wrong[0][1], right[0][1])
-print("the prompt ends: …", tokenizer.decode(ids[30:41]))
-print("right:           …", tokenizer.decode([token for token, _ in right]).replace("\n", " "))
-print("with the mistake: …", tokenizer.decode([token for token, _ in wrong]).replace("\n", " "))
+wrong, right = greedy(ours, ids[40]), greedy(intact, ids[40])
+damage = relative_error(wrong[1], right[1])
+for name, text in (
+    ("the prompt", tokenizer.decode(ids[30:41])),
+    ("right", right[0]),
+    ("the mistake", wrong[0]),
+):
+    short = textwrap.shorten(text, 58, placeholder=" …")
+    print(f"{name + ':':12} … {short}")
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-markdown(
-    "The sum is right: the same blocks are in tables, the same number is free. And our request reads the keys and values "
-    f"of somebody else's prompt: its next logits are off by {damage:.0%}. Nothing crashed. `BlockPool.audit` asks every "
-    "table and every cache who holds each block, and compares with the count that the pool has kept. The tests of this "
-    "course run it after each of ten thousand random steps."
-)
 assert damage > 0.01
+markdown(ch05.owners_story(damage))
 
 # %% [markdown]
 # ## Where it loses
 #
 # Paging sells one thing, memory that would be empty. Where nothing would be empty, only its price is left.
 
-# %% tags=["measure", "nbval-ignore-output"]
-cases = {f"blocks of {size}": one_step(paged(1024, size)) for size in (1, 16, 128)}
-cases["static"] = one_step(filled(StaticCache.for_model(model, 1, 1040), 1024))
-by_block = bench.compare(cases)
-long_ones = Trace(np.full(64, LIMIT - 128), np.full(64, 128), LIMIT)  # everybody fills the limit
-packed = {p: concurrent(long_ones, p, positions) for p in ("max", "paged")}
-
 # %% tags=["hide-input", "nbval-ignore-output"]
-at_1k = {name: f"{time.median / by_block['static'].median:.2f}×" for name, time in by_block.items()}
-table(
-    [
-        ["every request fills its limit", f"{packed['paged']:.0f} fit paged, {packed['max']:.0f} reserved"],
-        ["one long request alone (4,096 tokens)", f"no neighbour to share with; a step takes {slower:.2f}× a static one"],
-        ["a step at 1,024 tokens, times a static one", ", ".join(f"{name}: {at_1k[name]}" for name in at_1k if name != "static")],
-        ["a request of 5 tokens in blocks of 128", f"{cost.wasted_share(5, 128):.0%} of its block is empty"],
-        ["a pool that is too small for its traffic", "preemptions: work is done twice, where reserving would have made users wait"],
-    ],
-    ["case", "what happens"],
-)  # fmt: skip
+longest = np.full(200, LIMIT)  # everybody fills the limit
+packed = {
+    policy: float(positions // reserved(longest, policy, LIMIT).max())
+    for policy in ("max", "paged")
+}
+table(*ch05.losses_table(packed, slower, slots), stack=True)
 
 # %% [markdown]
 # ## How this could fool you
 #
 # | trap | how it looks | guard here |
 # | --- | --- | --- |
-# | requests are counted once each, although long answers stay longer | more of them fit than in a busy server | both means are printed after the first prediction |
-# | a contiguous allocator without its holes | doubling looks nearly as good as paging | the first-fit run with exact lengths shows the holes; the doubled row says what it leaves out |
-# | a swap measured where host and device share their memory | swapping wins by a factor that no card will see | bytes over an assumed bus, and FLOPs, for cards with one |
-# | equal tokens taken for intact blocks | a corrupted row still writes fluent text | logits are compared, and owners audited |
+# | each request counted once | more of them fit than in a busy server | both means, in [the first reveal](#predict-how-many-fit-now) |
+# | a swap where host and device share their memory | swapping wins by a factor that no card will see | [bytes over a bus](#when-the-pool-runs-dry), for cards with one |
+# | equal text taken for intact blocks | a corrupted row still writes fluently | logits compared, [owners audited](#who-owns-a-block) |
 #
 # ## Play
 #
-# Twelve blocks of four positions, one button per event. Start a few requests, fork one, and watch whose last block is
-# copied. Go on until the pool is dry: the youngest is preempted, waits, and is computed again. Then change the block
-# size: the same events are played again.
-
-# %%
-lumen.explore.PagedStepper()
-
-# %% [markdown]
 # The live lab draws several answers to your own prompt over shared blocks, and counts.
 
-# %% tags=["nbval-ignore-output"]
-lab = lumen.explore.samples_lab(model, tokenizer, prompt=" ".join(story.split()))
+# %% tags=["hide-input", "nbval-ignore-output"]
+lab = samples_lab(model, tokenizer, prompt=" ".join(STORY.split()))
 
 # %% [markdown]
 # ## In production
-#
-# | engine | where | version |
-# | --- | --- | --- |
-# | [vLLM](https://docs.vllm.ai/en/v0.16.0/api/vllm/config/cache/) | `--block-size` (up to 32 on CUDA), `--gpu-memory-utilization` sizes the pool, `--num-gpu-blocks-override` sets it by hand; the pool is `vllm/v1/core/block_pool.py`; preempted requests are [recomputed](https://docs.vllm.ai/en/v0.14.0/configuration/optimization/) | 0.14 and 0.16, 2026 |
-# | [SGLang](https://docs.sglang.io/docs/advanced_features/server_arguments.md) | `--page-size`, 1 by default; `--mem-fraction-static` sizes the pool; a preemption is called *retraction*, and `--schedule-conservativeness` makes it rarer | read in November 2026 |
-# | [TensorRT-LLM](https://nvidia.github.io/TensorRT-LLM/llm-api/reference/KvCacheConfig.html) | `KvCacheConfig(tokens_per_block=32, free_gpu_memory_fraction=0.9, host_cache_size=…)`; the last one is the room for blocks moved to the host | read in November 2026 |
-# | [llama.cpp](https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md) | no blocks: `--ctx-size` is divided among `--parallel` slots, which is this chapter's first picture; `--kv-unified` lets the slots share one buffer | read in November 2026 |
-#
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+production_table(ch05.PRODUCTION)
+
+# %% [markdown]
 # [vAttention](https://arxiv.org/abs/2405.04437) goes another way: it keeps the addresses contiguous and lets the GPU's
 # own virtual memory put pages behind them, so that kernels need no table.
 #
 # ## Recap
 
 # %% tags=["hide-input", "nbval-ignore-output"]
+free = ch05.holes_free(waits, positions)
+taken = shared[-1], apart[-1]
+counted = expected, paged16
 markdown(
-    f"- **Where it was:** at one moment of a full pool {held / positions:.0%} held tokens, {to_come / positions:.0%} was reserved for "
-    f"tokens to come, {never / positions:.0%} would never be used (internal). With exact lengths {empty:.0%} of the pool was free and too "
-    "cut up to be used (external).\n"
-    f"- **Requests that fit ≈ positions / (mean length + half a block):** {expected:.0f} predicted, {paged16:.0f} counted, {busy:.0f} in "
-    f"a server that sees long answers more often, {slots} when the limit is reserved. Blocks of 16 leave {100 - share_of[4]:.1f} % empty.\n"
-    f"- **A table of blocks is exact**, and shareable: four samples took {shared[2][-1]} blocks instead of {apart[2][-1]}, with "
-    f"{shared[2][1] - shared[2][0]} copies on write.\n"
-    f"- **Gathering is the price of our version:** {slower:.2f}× per step at 4,096 tokens. A kernel that reads through the table does not copy.\n"
-    f"- **Swap or recompute** is a question of a rate: on an H100 swapping Llama-3-8B needs {break_even('llama-3-8b', 'H100 SXM') / 1e9:.0f} GB/s, "
-    f"Llama-2-7B {break_even('llama-2-7b', 'H100 SXM') / 1e9:.0f} GB/s, of a bus that has {PCIE['H100 SXM'] / 1e9:.0f}.\n"
-    "- **Counts add up even when owners do not.** An audit must ask the tables."
+    ch05.recap(now, final, LIMIT, free, counted, used, slower, gain, taken)
 )
-callout(
-    "takeaway",
-    f"**Takeaway.** Do not reserve what may never come. In blocks of 16, memory for {slots} requests holds {busy:.0f} to "
-    f"{paged16:.0f}, because the only waste left is half a block each: {100 - share_of[4]:.1f} % instead of "
-    f"{100 - 100 * np.mean(used['max', 16]):.0f} %.",
-)
+callout("takeaway", ch05.takeaway(slots, paged16, used))
 
 # %% [markdown]
 # ## Quiz
 
 # %% tags=["hide-input"]
-lumen.explore.Quiz(
-    [
-        {
-            "kind": "choice",
-            "question": "Blocks do away with external fragmentation completely. Why?",
-            "choices": [
-                {"text": "Every free block fits every request.", "ok": True, "why": "A hole is useless only when it is smaller than what is wanted. Here all holes and all wishes have one size."},
-                {"text": "Blocks are packed without gaps between them.", "why": "So were the pieces of the first-fit allocator. Gaps appear when neighbours end at different times, and they do in a pool of blocks, too."},
-                {"text": "The last block of a request is filled before a new one is taken.", "why": "That keeps *internal* waste below one block."},
-            ],
-        },
-        {
-            "kind": "numeric",
-            "question": "A pool has 10,000 positions in blocks of 16. Requests in flight hold 242.5 tokens on average. About how many fit?",
-            "answer": 40, "tolerance": 0.5, "unit": "requests",
-            "right": "10,000 / (242.5 + 7.5).",
-            "wrong": "Each request takes its tokens and, on average, half a block more.",
-            "slips": [
-                {"answer": 41.2, "tolerance": 0.3, "why": "You left out the empty half of the last block, 7.5 positions."},
-                {"answer": 38.7, "tolerance": 0.3, "why": "You counted a whole empty block per request. On average it is half of one."},
-            ],
-        },
-        {
-            "kind": "choice",
-            "question": "Three rows share a half-full block, and each writes its next token. How many copies of the block are made?",
-            "choices": [
-                {"text": "2", "ok": True, "why": "The first two writers copy. Then the third holds the block alone and writes in place."},
-                {"text": "3", "why": "Then nobody would hold the original, and it would have to be freed. After two copies the third row is its only reader."},
-                {"text": "0", "why": "Then all three would write their token into the same place."},
-                {"text": "1", "why": "The second writer still shares it with the third."},
-            ],
-        },
-        {
-            "kind": "choice",
-            "question": "The bus gets twice as fast, the chip's arithmetic as well. What happens to the choice between swap and recompute?",
-            "choices": [
-                {"text": "Nothing.", "ok": True, "why": "The break-even rate is κ · peak / N. It doubles with the peak, and so does the bus."},
-                {"text": "Swapping wins more often.", "why": "The bus must beat a rate that has doubled, too."},
-                {"text": "It depends on the length of the request.", "why": "Both times are proportional to the length, but for what attention adds."},
-            ],
-        },
-        {
-            "kind": "choice",
-            "question": "Free blocks and blocks in tables add up to the size of the pool. What does that prove?",
-            "choices": [
-                {"text": "Not that each block has the owners it should have.", "ok": True, "why": "A block in two tables with one reference leaves the sum intact. We built one."},
-                {"text": "That no block leaks and no block is shared by mistake.", "why": "A leak would show. A block owned by two strangers does not."},
-                {"text": "That no table holds a freed block.", "why": "Once a freed block was handed out again the sum was right, and the old table still held it."},
-            ],
-        },
-    ],
-    id="05",
-)  # fmt: skip
+Quiz.of("05")
 
 # %% [markdown]
 # ## Exercises
@@ -1088,7 +939,7 @@ lumen.explore.Quiz(
 # once and say what went wrong.
 
 # %% tags=["hide-input"]
-markdown(lumen.grading.table("05"))
+markdown(grading.table("05"))
 
 # %% [markdown]
 # ## Further reading
@@ -1108,7 +959,8 @@ markdown(lumen.grading.table("05"))
 # ## Provenance
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-print(session)
-print("fp32 throughout; traces are log-normal with seeds 0, 1, 2 (lumen.cost.trace)")
-print(f"this machine: {chip.name}, {chip.bandwidth / 1e9:.1f} GB/s read; data-sheet chips are predictions")
-print("evidence file read when present: paged_memory")
+provenance(
+    session,
+    chip=chip,
+    notes=("traces are log-normal, seeds 0, 1, 2 (lumen.cost.trace)",),
+)

@@ -30,10 +30,12 @@ import os
 import subprocess
 import sys
 
-if importlib.util.find_spec("lumen") is None:  # Colab: brings lumen, leaves torch and numpy as they are
-    repository = "lumen-inference @ git+https://github.com/lumen-course/lumen@main"
-    source = os.environ.get("LUMEN_SOURCE", repository)
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", source], check=True)
+# Colab: brings lumen, leaves torch and numpy as they are
+if importlib.util.find_spec("lumen") is None:
+    address = "git+https://github.com/lumen-course/lumen@main"
+    address = os.environ.get("LUMEN_SOURCE", address)
+    pip = [sys.executable, "-m", "pip", "install", "-q"]
+    subprocess.run([*pip, "lumen-inference @ " + address], check=True)
     importlib.invalidate_caches()
 
 import lumen
@@ -139,14 +141,22 @@ grader.check("four-samples", four_samples)
 
 # %% nbgrader={"grade_id": "block-tables-answer", "solution": true}
 class BlockTables:
-    """Block tables of many rows over one pool. `tables` maps the name of a living row to its blocks."""
+    """Block tables of many rows over one pool.
+
+    `tables` maps the name of a living row to its blocks.
+    """
 
     def __init__(self, num_blocks: int, block_size: int):
         ### BEGIN SOLUTION
         self.size = block_size
-        self.unused, self.holders = list(range(num_blocks)), [0] * num_blocks
+        self.unused, self.holders = (
+            list(range(num_blocks)),
+            [0] * num_blocks,
+        )
         self.tables: dict[int, list[int]] = {}
-        self.lengths: dict[int, int] = {}  # of ended rows, too: a name is not given twice
+        self.lengths: dict[
+            int, int
+        ] = {}  # of ended rows, too: a name is not given twice
         ### END SOLUTION
 
     @property
@@ -161,7 +171,9 @@ class BlockTables:
         ### BEGIN SOLUTION
         need, row = -(-length // self.size), len(self.lengths)
         if need > len(self.unused):
-            raise CacheFull(f"{need} blocks are needed and {len(self.unused)} are free.")
+            raise CacheFull(
+                f"{need} blocks are needed and {len(self.unused)} are free."
+            )
         self.tables[row] = [self.unused.pop() for _ in range(need)]
         for block in self.tables[row]:
             self.holders[block] = 1
@@ -170,9 +182,16 @@ class BlockTables:
         ### END SOLUTION
 
     def append(self, row: int) -> tuple[int, int, int | None]:
-        """Room for one more token: (block, place in it, block to copy from or None)."""
+        """Room for one more token.
+
+        (block, place in it, block to copy from or None)
+        """
         ### BEGIN SOLUTION
-        table, place, copied = self.tables[row], self.lengths[row] % self.size, None
+        table, place, copied = (
+            self.tables[row],
+            self.lengths[row] % self.size,
+            None,
+        )
         if place == 0 or self.holders[table[-1]] > 1:
             if not self.unused:
                 raise CacheFull("No block is free.")
@@ -189,7 +208,10 @@ class BlockTables:
         """A second row with the same tokens; returns its name."""
         ### BEGIN SOLUTION
         child = len(self.lengths)
-        self.tables[child], self.lengths[child] = list(self.tables[row]), self.lengths[row]
+        self.tables[child], self.lengths[child] = (
+            list(self.tables[row]),
+            self.lengths[row],
+        )
         for block in self.tables[child]:
             self.holders[block] += 1
         return child
@@ -223,7 +245,10 @@ grader.check("block-tables", BlockTables)
 
 # %%
 def broken_shorten(tables, holders, free, row, length, size):
-    """Forget all positions of `row` from `length` on. Returns new tables, holders and free blocks."""
+    """Forget all positions of `row` from `length` on.
+
+    Returns new tables, holders and free blocks.
+    """
     tables = {name: list(table) for name, table in tables.items()}
     holders, free = list(holders), set(free)
     keep = length // size
@@ -261,9 +286,17 @@ print("free", free, "holders", holders)
 
 # %% nbgrader={"grade_id": "freed-block-answer", "solution": true}
 def shorten(
-    tables: dict[str, list[int]], holders: list[int], free: set[int], row: str, length: int, size: int
+    tables: dict[str, list[int]],
+    holders: list[int],
+    free: set[int],
+    row: str,
+    length: int,
+    size: int,
 ) -> tuple[dict[str, list[int]], list[int], set[int]]:
-    """Forget all positions of `row` from `length` on. Returns new tables, holders and free blocks."""
+    """Forget all positions of `row` from `length` on.
+
+    Returns new tables, holders and free blocks.
+    """
     ### BEGIN SOLUTION
     tables = {name: list(table) for name, table in tables.items()}
     holders, free = list(holders), set(free)
@@ -297,7 +330,10 @@ grader.check("freed-block", shorten)
 
 # %%
 def broken_prepare(tables, holders, free, lengths, size):
-    """Room for one more token in each row of `lengths`. Returns new tables, holders, free, and copies (from, to)."""
+    """Room for one more token in each row of `lengths`.
+
+    Returns new tables, holders, free, and copies (from, to).
+    """
     tables = {name: list(table) for name, table in tables.items()}
     shared = [count > 1 for count in holders]
     holders, free, copies = list(holders), list(free), []
@@ -314,8 +350,11 @@ def broken_prepare(tables, holders, free, lengths, size):
     return tables, holders, free, copies
 
 
-tables, holders, free, copies = broken_prepare({"a": [0], "b": [0]}, [2, 0, 0], [2, 1], {"a": 2, "b": 2}, 4)
-print("tables", tables, "holders", holders, "free", free, "copies", copies)
+tables, holders, free, copies = broken_prepare(
+    {"a": [0], "b": [0]}, [2, 0, 0], [2, 1], {"a": 2, "b": 2}, 4
+)
+print("tables", tables, "holders", holders)
+print("free", free, "copies", copies)
 
 # %% [markdown]
 # Two rows shared block 0. Where is it now? Mend the function. Rows that are not in `lengths` rest in this step; they still read
@@ -340,9 +379,18 @@ print("tables", tables, "holders", holders, "free", free, "copies", copies)
 
 # %% nbgrader={"grade_id": "last-writer-answer", "solution": true}
 def prepare(
-    tables: dict[str, list[int]], holders: list[int], free: list[int], lengths: dict[str, int], size: int
-) -> tuple[dict[str, list[int]], list[int], list[int], list[tuple[int, int]]]:
-    """Room for one more token in each row of `lengths`. Returns new tables, holders, free, and copies (from, to)."""
+    tables: dict[str, list[int]],
+    holders: list[int],
+    free: list[int],
+    lengths: dict[str, int],
+    size: int,
+) -> tuple[
+    dict[str, list[int]], list[int], list[int], list[tuple[int, int]]
+]:
+    """Room for one more token in each row of `lengths`.
+
+    Returns new tables, holders, free, and copies (from, to).
+    """
     ### BEGIN SOLUTION
     tables = {name: list(table) for name, table in tables.items()}
     holders, free, copies = list(holders), list(free), []
@@ -383,7 +431,7 @@ grader.check("last-writer", prepare)
 # - **d** Blocks do away with external fragmentation because all of them have one size.
 #
 # One of them does not hold. Answer with its letter and a number that shows it: a pool holds sequences of 1, 2, 3, … 32 tokens,
-# one of each, in blocks of 16. How many percent of the positions in taken blocks are empty?
+# one of each, in blocks of 16. How many percent of the positions in taken blocks are empty? (Two significant figures suffice.)
 #
 # <details><summary>Hint 1: the question again</summary>
 #
@@ -404,7 +452,7 @@ grader.check("last-writer", prepare)
 
 # %% nbgrader={"grade_id": "waste-claims-answer", "solution": true}
 def waste_claims() -> tuple[str, float]:
-    """The letter of the statement that does not hold, and the empty share in percent."""
+    """The statement that does not hold, and the empty share in percent."""
     ### BEGIN SOLUTION
     lengths = range(1, 33)
     taken = sum(-(-n // 16) * 16 for n in lengths)
@@ -424,29 +472,34 @@ grader.check("waste-claims", waste_claims)
 #
 # **Decide** · difficulty 3 of 5 · importance 5 of 5 · 15 minutes · 3 points
 #
-# Llama-3-8B in bf16 shall hold **100 requests at once**. `in_flight()` lists how many tokens each of them holds at a busy moment.
-# Weights and pool may take **90 %** of the card. When a request is preempted, it is swapped to the host and comes back *piece by
-# piece*: keys or values of one block in one layer. Each piece costs 10 µs and its bytes over PCIe. **1,024 tokens must be back
-# within 16 ms.**
+# Llama-3-8B in bf16 shall hold `users` requests at once; `in_flight(users)` lists how many tokens each of them holds at a
+# busy moment. Weights and pool may take **90 %** of the card. When a request is preempted, it is swapped to the host and
+# comes back *piece by piece*: keys or values of one block in one layer. Each piece costs 10 µs and its bytes over PCIe
+# (`hardware.host_link`). **1,024 tokens must be back within `ms` milliseconds.**
 #
-# Choose the chip (`"L4"`, `"A100 80GB SXM"`, `"H100 SXM"`), the block size (1, 4, 16, 32, 64, 128 or 256) and the pool in whole GiB
-# (1 to 64). Cheapest chip wins.
+# Write the function that chooses the chip, the block size (1, 4, 16, 32, 64, 128 or 256) and the pool in whole GiB
+# (1 to 64) for such a load. The cheapest chip wins. It is tried with 20 to 300 users and 6 to 60 ms.
+#
+# | chip | memory | PCIe, one direction | $ per hour |
+# | --- | --- | --- | --- |
+# | L4 | 24 GB | 32 GB/s | 0.80 |
+# | A100 80GB SXM | 80 GB | 32 GB/s | 1.80 |
+# | H100 SXM | 80 GB | 64 GB/s | 3.00 |
+#
+# Prices are estimates to reckon with (`lumen.hardware.CHIPS` says whence).
 
 # %%
-from lumen.grading.sets.ch05 import PCIE, in_flight
+from lumen import hardware
+from lumen.grading.sets.ch05 import in_flight
 
+PRICES = {"L4": 0.80, "A100 80GB SXM": 1.80, "H100 SXM": 3.00}
 llama = CONFIGS["llama-3-8b"]
-lengths = in_flight()
-print(
-    f"{len(lengths)} requests hold {sum(lengths):,} tokens; the shortest {min(lengths)}, the longest {max(lengths):,}"
-)
-print(
-    f"a token costs {cost.kv_bytes_per_token(llama, 'bf16') / 2**10:.0f} KiB, the weights {cost.weight_storage(llama, 'bf16') / 1e9:.2f} GB"
-)
-for name, bus in PCIE.items():
-    print(
-        f"{name:14} {CHIPS[name].memory / 1e9:3.0f} GB, PCIe {bus / 1e9:.0f} GB/s, {CHIPS[name].price_per_hour:.2f} $ per hour"
-    )
+lengths = in_flight(100)
+print(f"100 requests hold {sum(lengths):,} tokens,")
+print(f"the shortest {min(lengths)}, the longest {max(lengths):,}")
+kappa = cost.kv_bytes_per_token(llama, "bf16")
+weights = cost.weight_storage(llama, "bf16")
+print(f"a token: {kappa / 2**10:.0f} KiB, weights: {weights / 1e9:.2f} GB")
 
 # %% [markdown]
 # <details><summary>Hint 1: the question again</summary>
@@ -456,7 +509,7 @@ for name, bus in PCIE.items():
 # </details>
 # <details><summary>Hint 2: a number to aim at</summary>
 #
-# The pool has about 41,000 positions.
+# For 100 users the pool has about 41,000 positions.
 #
 # </details>
 # <details><summary>Hint 3: the key line</summary>
@@ -467,16 +520,20 @@ for name, bus in PCIE.items():
 
 
 # %% nbgrader={"grade_id": "size-the-pool-answer", "solution": true}
-def size_the_pool() -> dict[str, object]:
+def size_the_pool(users: int, ms: float) -> dict[str, object]:
     """The set-up: "chip", "block" and "pool" (GiB)."""
     ### BEGIN SOLUTION
-    kappa = cost.kv_bytes_per_token(llama, "bf16")
-    for chip in sorted(PCIE, key=lambda name: CHIPS[name].price_per_hour):
+    lengths = in_flight(users)
+    for chip in sorted(PRICES, key=PRICES.__getitem__):
+        bus, memory = hardware.host_link(chip), CHIPS[chip].memory
         for block in (1, 4, 16, 32, 64, 128, 256):
-            pool = -(-sum(-(-n // block) for n in lengths) * block * kappa // 2**30)
-            fits = cost.weight_storage(llama, "bf16") + pool * 2**30 <= 0.9 * CHIPS[chip].memory
-            back = 2 * llama.num_layers * -(-1024 // block) * 10e-6 + 1024 * kappa / PCIE[chip]
-            if fits and back <= 16e-3:
+            blocks = sum(-(-n // block) for n in lengths)
+            pool = -(-blocks * block * kappa // 2**30)
+            pieces = 2 * llama.num_layers * -(-1024 // block)
+            moved = -(-1024 // block) * block * kappa
+            back = pieces * 10e-6 + bus.seconds(moved)
+            fits = weights + pool * 2**30 <= 0.9 * memory
+            if fits and back <= 1e-3 * ms:
                 return {"chip": chip, "block": block, "pool": int(pool)}
     raise AssertionError("no set-up fits")
     ### END SOLUTION
@@ -486,8 +543,9 @@ def size_the_pool() -> dict[str, object]:
 grader.check("size-the-pool", size_the_pool)
 
 # %% [markdown] tags=["solution-only"]
-# On the cheapest card one block size is left. Smaller ones come back too slowly, larger ones leave so much empty that the hundred
-# requests do not fit. Gathering the blocks on the card before sending them would lift the first limit and bring 16 back.
+# For 100 users and 16 ms one block size is left on the cheapest card. Smaller ones come back too slowly, larger ones leave
+# so much empty that the hundred requests do not fit. Gathering the blocks on the card before sending them would lift the
+# first limit and bring 16 back.
 
 # %% [markdown]
 # ## Where you stand

@@ -1,30 +1,12 @@
-"""Right and wrong answers to the exercises of chapter 05."""
+"""Answers to the exercises of chapter 05 that neither the solution nor a slip of the set gives."""
 
 from collections import Counter
 
 from lumen.cache.errors import CacheFull
 from lumen.grading.proof import Answers
+from lumen.grading.sets.ch05 import in_flight
 
 RIGHT = {"one row": 9, "separate": 36, "shared": 18, "copies": 3, "empty": 56}
-
-
-def counted():
-    size, prompt, length, samples = 16, 100, 130, 4
-    blocks = -(-length // size)
-    full = prompt // size
-    shared = full + samples * (blocks - full)
-    stored = full * size + samples * (length - full * size)
-    return {
-        "one row": blocks,
-        "separate": samples * blocks,
-        "shared": shared,
-        "copies": samples - 1,
-        "empty": shared * size - stored,
-    }
-
-
-def but(name, value):
-    return lambda: {**RIGHT, name: value}
 
 
 # A block table with copy-on-write -----------------------------------------------------------------
@@ -217,18 +199,6 @@ class NeverFull(Tables):
 # The block that was freed and stayed --------------------------------------------------------------
 
 
-# as the exercise gives it
-def broken_shorten(tables, holders, free, row, length, size):
-    """Forget all positions of `row` from `length` on. Returns new tables, holders and free blocks."""
-    tables = {name: list(table) for name, table in tables.items()}
-    holders, free = list(holders), set(free)
-    keep = length // size
-    for block in tables[row][keep:]:
-        holders[block] -= 1
-        free.add(block)
-    return tables, holders, free
-
-
 def shorten(tables, holders, free, row, length, size):
     tables = {name: list(table) for name, table in tables.items()}
     holders, free = list(holders), set(free)
@@ -265,25 +235,6 @@ def shorten_rounds_down(tables, holders, free, row, length, size):
 # One block lost for every group ------------------------------------------------------------
 
 
-# as the exercise gives it
-def broken_prepare(tables, holders, free, lengths, size):
-    """Room for one more token in each row of `lengths`. Returns new tables, holders, free, and copies (from, to)."""
-    tables = {name: list(table) for name, table in tables.items()}
-    shared = [count > 1 for count in holders]
-    holders, free, copies = list(holders), list(free), []
-    for row, length in lengths.items():
-        table = tables[row]
-        if length % size == 0:
-            table.append(free.pop())
-            holders[table[-1]] = 1
-        elif shared[table[-1]]:
-            old, table[-1] = table[-1], free.pop()
-            holders[old] -= 1
-            holders[table[-1]] = 1
-            copies.append((old, table[-1]))
-    return tables, holders, free, copies
-
-
 def prepare(tables, holders, free, lengths, size):
     tables = {name: list(table) for name, table in tables.items()}
     holders, free, copies = holders[:], free[:], []
@@ -313,11 +264,6 @@ def prepare_by_tables(tables, holders, free, lengths, size):
             tables[row] += [free.pop()]
     counts = Counter(block for table in tables.values() for block in table)
     return tables, [counts[block] for block in range(len(holders))], free, copies
-
-
-def prepare_frees_original(tables, holders, free, lengths, size):
-    new, counts, unused, copies = broken_prepare(tables, holders, free, lengths, size)
-    return new, counts, unused + [block for block, _ in copies[-1:] if counts[block] == 0], copies
 
 
 def prepare_last_keeps(tables, holders, free, lengths, size):
@@ -350,27 +296,29 @@ def prepare_never_copies(tables, holders, free, lengths, size):
     return tables, holders, free, []
 
 
-def pool(chip, block, size):
-    return lambda: {"chip": chip, "block": block, "pool": size}
+CARDS = {"L4": (24, 32, 0.8), "A100 80GB SXM": (80, 32, 1.8), "H100 SXM": (80, 64, 3.0)}  # GB, GB/s, $
+
+
+def pool_by_price(users, ms):
+    """All choices in the order of their price, the largest pool that the card allows; the first that holds."""
+    lengths = in_flight(users)
+    for chip, (memory, bus, _) in sorted(CARDS.items(), key=lambda card: card[1][2]):
+        room = int((0.9 * memory * 1e9 - 2 * 8_030_261_248) // 2**30)
+        for block in (256, 128, 64, 32, 16, 4, 1):
+            late = 64 * (1024 // block) * 0.01 + 1024 * 131_072 / (bus * 1e6) > ms
+            if not late and sum((n + block - 1) // block for n in lengths) * block * 2**17 <= room * 2**30:
+                return {"pool": room, "block": block, "chip": chip}
+
+
+def always(**choice):
+    return lambda users, ms: choice
 
 
 ANSWERS = {
     "four-samples": Answers(
-        right=[lambda: dict(RIGHT), counted],
-        wrong=[
-            (but("one row", 8), "need a ninth"),
-            (but("one row", 8.125), "an eighth of a block"),
-            (but("separate", 33), "rounds up for itself"),
-            (but("shared", 36), "without sharing"),
-            (but("shared", 19), "three rows copied"),
-            (but("shared", 15), "cannot stay shared"),
-            (but("copies", 4), "other three have left"),
-            (but("copies", 28), "never written again"),
-            (but("copies", 0), "same place of the same block"),
-            (but("empty", 14), "That is one sample"),
-            (but("empty", -232), "stored once"),
-            (lambda: 18, "a dict with the keys"),
-        ],
+        right=[RIGHT],
+        wrong=[(lambda: 18, "a dict with the keys")],
+        stubs=[{**RIGHT, "empty": ...}],
     ),
     "block-tables": Answers(
         right=[Tables, Recounted],
@@ -393,39 +341,35 @@ ANSWERS = {
             (shorten_frees_shared, "when its count is 0"),
             (shorten_rounds_down, "Round up"),
         ],
-        stubs=[broken_shorten],
         no_lumen="lumen's rewind is a method of a cache with its own pool",
     ),
     "last-writer": Answers(
         right=[prepare, prepare_by_tables],
         wrong=[
-            (prepare_frees_original, "a block that was its own"),
             (prepare_last_keeps, "not the last who reads"),
             (prepare_never_copies, "each reads what the other wrote"),
         ],
-        stubs=[broken_prepare],
         no_lumen="lumen's reserve is a method of a cache with its own pool",
     ),
     "waste-claims": Answers(
-        right=[lambda: ("c", 31.25), lambda: ("C", 100 * (1 - 528 / 768))],
+        right=[lambda: ("c", 31), lambda: ("C", 100 * (1 - 528 / 768))],
         wrong=[
             (lambda: ("a", 31.25), "two ways of saying it agree"),
             (lambda: ("b", 31.25), "nothing is left over at the end"),
             (lambda: ("d", 31.25), "no such hole"),
             (lambda: ("c", 3.9), "longer requests"),
-            (lambda: ("c", 45.45), "empty positions per token"),
-            (lambda: ("c", 23.4), "half of them fit into one"),
-            (lambda: ("c", 35.2), "mean of the sequences' shares"),
-            (lambda: ("c", 68.75), "holds tokens"),
         ],
     ),
     "size-the-pool": Answers(
-        right=[pool("L4", 64, 5), lambda: dict(pool=5, block=64, chip="L4")],
+        right=[pool_by_price],
         wrong=[
-            (pool("L4", 64, 6), "GiB of pool against GB of card"),
-            (pool("L4", 128, 5), "the pool has too few"),
-            (pool("L4", 16, 5), "10 µs before its first byte"),
-            (pool("A100 80GB SXM", 128, 20), "a cheaper card does, too"),
+            (always(chip="L4", block=64, pool=6), "GiB of pool against GB of card"),
+            (always(chip="L4", block=128, pool=5), "the pool has too few"),
+            (always(chip="L4", block=16, pool=5), "10 µs before its first byte"),
+            (always(chip="A100 80GB SXM", block=128, pool=20), "a cheaper card does, too"),
+            (always(chip="T4", block=64, pool=5), "one of 'L4'"),
+            ({"chip": "L4", "block": 64, "pool": 5}, "a function of users and ms"),
         ],
+        stubs=[always(chip=..., block=64, pool=5)],
     ),
 }

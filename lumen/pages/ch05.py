@@ -1,0 +1,636 @@
+"""What chapter 05 shows: a full pool that is empty, blocks and tables, their price, their gain. Functions of data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lumen import cost, hardware
+from lumen.bench import Estimate, miss, says, sentence
+from lumen.explore.theme import figure, label_line, log_axis, palette
+from lumen.models.config import CONFIGS
+from lumen.pages.engines import engines
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+    from lumen.bench import Measured, Timing
+    from lumen.hardware import Chip
+    from lumen.models.config import ModelConfig
+
+Table = tuple[list[list[Any]], list[str], str]
+Wait = tuple[int, list[tuple[int, int]], list[tuple[int, int, int]]]  # needed, holes, pieces: `first_fit`
+LLAMA = CONFIGS["llama-3-8b"]
+CARDS = ("A100 80GB SXM", "H100 SXM", "L4")
+FIXED = 10e-6  # seconds per transfer, assumed
+
+
+def tiny(error: float) -> str:
+    """An error to one digit; 0 where the bits are the same."""
+    return f"{error:.0e}" if error else "0"
+
+
+# full, and mostly empty ---------------------------------------------------------------------------
+def slots_figure(now: Sequence[int], final: Sequence[int], limit: int) -> go.Figure:
+    """Each slot at one moment: what it holds, what is to come, what never will."""
+    total = limit * len(now)
+    names = [f"request {i + 1}" for i in range(len(now))]
+    fig = figure(
+        f"The pool is full; {sum(now) / total:.0%} of it holds tokens, {1 - sum(final) / total:.0%} never will",
+        x="positions of 128 KiB",
+        y="slot",
+        height=420,
+    )
+    for values, color, name in (
+        (list(now), palette.blue, "holds a token"),
+        ([b - a for a, b in zip(now, final, strict=True)], palette.ochre, "will hold one"),
+        ([limit - b for b in final], "rgba(128,136,144,.25)", "never used"),
+    ):
+        fig.add_bar(x=[int(v) for v in values], y=names, orientation="h", marker_color=color, name=name)
+    fig.update_layout(barmode="stack", bargap=0.25, showlegend=True, legend_traceorder="normal")
+    fig.update_yaxes(autorange="reversed", title_text=None, tickvals=names[::5])
+    return fig
+
+
+def reserved_story(shares: Sequence[float], budget: float) -> str:
+    return (
+        f"Over the whole trace {shares[0]:.0%} of the reserved positions hold a token, each step counted once "
+        f"({shares[1]:.0%} and {shares[2]:.0%} with the other two seeds). So of {budget / 2**30:.0f} GiB, "
+        f"{budget * (1 - shares[0]) / 2**30:.1f} GiB are paid for and empty."
+    )
+
+
+# an oracle ----------------------------------------------------------------------------------------
+def stuck(waits: Sequence[Wait]) -> list[Wait]:
+    """The waits in which enough memory was free, in pieces that were all too small."""
+    return [w for w in waits if sum(room for room, _ in w[1]) >= w[0]]
+
+
+def holes_figure(waits: Sequence[Wait]) -> go.Figure:
+    need, holes, pieces = max(stuck(waits), key=lambda w: sum(room for room, _ in w[1]))
+    free = sum(room for room, _ in holes)
+    fig = figure(
+        f"{free:,} positions free, and no hole for {need:,} in one piece",
+        x="position in the pool",
+        y="pool",
+        height=190,
+    )
+    for items, color in (
+        ([(start, end - start) for start, end, _ in pieces], palette.blue),
+        ([(start, room) for room, start in holes], palette.orange),
+    ):
+        fig.add_bar(
+            base=[start for start, _ in items],
+            x=[length for _, length in items],
+            y=["pool"] * len(items),
+            orientation="h",
+            marker={"color": color, "line": {"color": "white", "width": 1}},
+        )
+    fig.update_layout(barmode="overlay", bargap=0.2)
+    fig.update_yaxes(visible=False)
+    label_line(fig, 0, "pool", "blue: taken, orange: free", anchor="left", shift=52)
+    return fig
+
+
+def holes_free(waits: Sequence[Wait], positions: int) -> float:
+    """Share of the pool that was free, on average over the steps in which no hole was large enough."""
+    cases = stuck(waits)
+    return sum(room for _, holes, _ in cases for room, _ in holes) / positions / len(cases)
+
+
+def holes_story(waits: Sequence[Wait], positions: int) -> str:
+    cases = stuck(waits)
+    worst = max(cases, key=lambda w: sum(room for room, _ in w[1]))
+    return (
+        f"That was the worst moment: {len(worst[1])} holes, the largest of {max(worst[1])[0]:,} positions. In "
+        f"{len(waits):,} steps the queue had to wait, and in {len(cases) / len(waits):.0%} of those there *was* enough "
+        f"free memory for the next request, {holes_free(waits, positions):.0%} of the pool on average, but no hole was "
+        "large enough. This is **external fragmentation**: memory between the allocations, too cut up to be of use."
+    )
+
+
+# blocks, a table, a pool --------------------------------------------------------------------------
+def map_figure(lengths: Sequence[int], tables: Sequence[Sequence[int]], blocks: int, size: int) -> go.Figure:
+    """Logical positions above, the pool below, and between them the tables as lines from block to block."""
+    fig = figure(
+        "In order for the request, anywhere in the pool", x="place in the pool", y="request, pool", height=400
+    )
+    colors = (palette.blue, palette.orange, palette.green)
+    every = sum(len(t) for t in tables) * size + 2 * (len(tables) - 1)
+    left, top = (blocks * size - every) / 2, 3.0
+    cells: list[tuple[float, float, str, bool]] = []
+    used: dict[tuple[int, int], str] = {}
+    for name, length, table, color in zip("ABC", lengths, tables, colors, strict=True):
+        label_line(
+            fig,
+            left,
+            top + 1.35,
+            f"{name}: table [{', '.join(map(str, table))}]",
+            color,
+            anchor="left",
+            shift=0,
+        )
+        for i, block in enumerate(table):
+            for j in range(size):
+                p = i * size + j
+                cells.append((left + p, top, color, p < length))
+                if p < length:
+                    used[block, j] = color
+                    fig.add_annotation(
+                        x=left + p + 0.5,
+                        y=top + 0.5,
+                        text=str(p),
+                        showarrow=False,
+                        font={"size": 11, "color": "white"},
+                    )
+            fig.add_scatter(
+                x=[left + (i + 0.5) * size, (block + 0.5) * size],
+                y=[top, 1],
+                mode="lines",
+                line={"color": color, "width": 2},
+                hoverinfo="skip",
+            )
+        left += len(table) * size + 2
+    for block in range(blocks):
+        held = next((c for (b, _), c in used.items() if b == block), palette.grey)
+        for j in range(size):
+            cells.append((block * size + j, 0, used.get((block, j), held), (block, j) in used))
+        fig.add_shape(
+            type="rect", x0=block * size, x1=(block + 1) * size, y0=0, y1=1, line={"color": held, "width": 3}
+        )
+        fig.add_annotation(
+            x=(block + 0.5) * size, y=-0.4, text=str(block), showarrow=False, font={"size": 12}
+        )
+    for x, y, color, full in cells:
+        fig.add_shape(
+            type="rect",
+            x0=x + 0.06,
+            x1=x + 0.94,
+            y0=y + 0.06,
+            y1=y + 0.94,
+            fillcolor=color if full else "rgba(0,0,0,0)",
+            line={"color": color, "width": 1},
+        )
+    fig.update_xaxes(range=[-0.5, blocks * size + 0.5], showticklabels=False, showgrid=False, zeroline=False)
+    fig.update_yaxes(range=[-0.8, 4.9], visible=False)
+    return fig
+
+
+# how many fit -------------------------------------------------------------------------------------
+def fit_story(expected: float, counted: float, slots: int, mean: float, once: float) -> str:
+    """`mean`: tokens that a request in flight holds. `once`: what the formula says when each request counts once."""
+    return (
+        f"The formula says {expected:.0f}, with $\\bar L$ = {mean:.0f}; counting says {counted:.0f}. The last request "
+        f"must fit whole, which the formula does not know. That is **{counted / slots:.1f} times** the {slots} of "
+        "before.\n\n"
+        "Mind which mean. A busy server meets long answers more often than short ones, because they stay longer, so "
+        "$\\bar L$ weighs each request by its steps. Counting every request once, as one would from a list of "
+        f"lengths, gives {once:.0f}: more than a busy server would hold."
+    )
+
+
+def sizes_table(used: Mapping[Any, Sequence[float]], fit: Mapping[Any, Sequence[float]]) -> Table:
+    """Share that holds tokens, and requests that fit, by the way memory is taken: (policy, block size) -> by seed."""
+    names = {"max": "the limit, in one piece", "power of two": "doubled when full"}
+    rows = [
+        [
+            names.get(policy, f"blocks of {size}"),
+            f"{sum(fit[policy, size]) / len(fit[policy, size]):.1f}",
+            f"{100 * sum(shares) / len(shares):.1f}",
+            f"{100 * min(shares):.1f} to {100 * max(shares):.1f}",
+        ]
+        for (policy, size), shares in used.items()
+    ]
+    return rows, ["memory is taken", "requests that fit", "holds tokens (%)", "over three seeds (%)"], "lrrr"
+
+
+def empty(used: Mapping[Any, Sequence[float]], policy: str, size: int = 16) -> float:
+    """Percent of taken positions without a token, mean of the seeds."""
+    shares = used[policy, size]
+    return 100 - 100 * sum(shares) / len(shares)
+
+
+def sizes_figure(used: Mapping[Any, Sequence[float]], blocks: Sequence[int]) -> go.Figure:
+    shares = [100 - empty(used, "paged", size) for size in blocks]
+    fig = figure(
+        f"Blocks of 16 leave {empty(used, 'paged'):.1f} % empty, blocks of 128 {empty(used, 'paged', 128):.1f} %; "
+        f"reserving leaves {empty(used, 'max'):.0f} %",
+        x="block size (positions)",
+        y="taken memory that holds tokens (%)",
+        log_x=True,
+    )
+    fig.add_scatter(x=list(blocks), y=shares, mode="lines+markers", line_color=palette.blue)
+    for policy, name, color in (
+        ("power of two", "doubled when full", palette.ochre),
+        ("max", "the limit, in one piece", palette.orange),
+    ):
+        level = 100 - empty(used, policy)
+        fig.add_scatter(
+            x=[blocks[0], blocks[-1]], y=[level, level], mode="lines", line={"color": color, "dash": "dot"}
+        )
+        label_line(fig, blocks[0], level, name, color, anchor="left", shift=11)
+    label_line(fig, blocks[1], shares[1], "blocks", palette.blue, anchor="left", shift=-16)
+    log_axis(fig, "x", list(blocks))
+    fig.update_yaxes(range=[0, 104])
+    return fig
+
+
+def quoted_story(shares: Sequence[float], oracle: Sequence[float]) -> str:
+    """The published 60 to 80 %, beside this page's server that reserves and its oracle."""
+    ends = [100 * cost.wasted_share(share, 1) for share in (0.382, 0.204)]
+    return (
+        f"That is {ends[0]:.1f} and {ends[1]:.1f} % of waste, so the arithmetic agrees. But the two ends are no error "
+        "bar. The lower share is a system that reserves the limit; the upper one is an *oracle*, which knows every "
+        "length, on their model, their trace and their allocator. Our reserving server holds tokens in "
+        f"{min(shares):.0%} to {max(shares):.0%} of its memory. Our oracle's pieces are {min(oracle):.0%} to "
+        f"{max(oracle):.0%} full over their lives, before the holes between them are counted. Quote the range with its "
+        "systems, or compute your own: it takes a list of lengths."
+    )
+
+
+# the price ----------------------------------------------------------------------------------------
+def slower(steps: Mapping[str, Timing]) -> Estimate:
+    """Paged step over static step, from one interleaved run."""
+    return Estimate.ratio(steps["paged"], steps["static"])
+
+
+def slower_title(ratio: Estimate, context: int) -> str:
+    return f"At {context:,} tokens a step through gathered blocks takes {ratio.value:.2f} times a static one"
+
+
+def price_table(
+    steps: Mapping[int, Mapping[str, Timing]], config: ModelConfig, chip: Chip, dtype: object
+) -> Table:
+    rows = []
+    for n, taken in steps.items():
+        ratio = slower(taken)
+        extra = Estimate.difference(taken["paged"], taken["static"]).scaled(1e3, "ms")
+        static, paged = (
+            cost.predict_decode(config, chip, n, dtype=dtype, cache=kind).seconds
+            for kind in ("static", "paged")
+        )
+        rows.append(
+            [
+                f"{n:,}",
+                f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})",
+                f"{paged / static:.2f}",
+                f"{extra.value:+.1f} ({extra.low:.1f} to {extra.high:.1f})",
+                f"{2 * cost.kv_bytes(config, n, 1, dtype) / 1e6:.0f}",
+            ]
+        )
+    return rows, ["context", "paged / static", "by bytes", "more a step (ms)", "MB copied"], "rrrrr"
+
+
+@sentence(
+    example={"by_bytes": 1.2, "context": 4096},
+    more_words=["longer"],
+    less_words=["shorter"],
+)
+def price(ratio: Estimate, by_bytes: float, context: int) -> str:
+    """Paged step over static step at `context`; `by_bytes` is the forecast."""
+    return says(
+        ratio,
+        more=f"At {context:,} tokens a paged step takes {{size}} longer ({{estimate}}); the bytes of the copy alone "
+        f"would make it {100 * (by_bytes - 1):.0f} %.",
+        same=f"At {context:,} tokens this run shows no difference between the two steps ({{estimate}}), where the "
+        f"bytes of the copy would make {100 * (by_bytes - 1):.0f} %.",
+        less=f"At {context:,} tokens the paged step came out {{size}} shorter ({{estimate}}), although it moves more "
+        "bytes. The two were not measured under the same conditions.",
+    )
+
+
+@sentence(
+    example={}, more_words=["slower in the layout of blocks"], less_words=["faster in the layout of blocks"]
+)
+def layout(ratio: Estimate) -> str:
+    """Attention over keys in the layout of blocks, over attention over the static cache's layout."""
+    return says(
+        ratio,
+        more="The layout has a part in it: attention alone is slower in the layout of blocks, {estimate}.",
+        same="The layout has no part in it that this run can show: attention alone takes as long in both ({estimate}).",
+        less="The layout is not the reason: attention alone is even faster in the layout of blocks ({estimate}).",
+    )
+
+
+def suspects_table(parts: Mapping[str, Timing]) -> Table:
+    names = {
+        "static": "attention, layout of the static cache",
+        "blocks": "attention, layout of the blocks",
+        "copy": "the copy",
+        "in turn": "copy and attention, layer by layer",
+    }
+    rows = []
+    for key, name in names.items():
+        taken = Estimate.of(parts[key]).scaled(1e3, "ms")
+        rows.append([name, f"{taken.value:.1f} ({taken.low:.1f} to {taken.high:.1f})"])
+    return rows, ["all layers, 4,096 tokens", "ms"], "lr"
+
+
+def suspects_story(parts: Mapping[str, Timing], steps: Mapping[str, Timing]) -> str:
+    alone = Estimate.difference(parts["in turn"], parts["static"]).value
+    extra = Estimate.difference(steps["paged"], steps["static"])
+    found = ""
+    if alone > 0 and extra.value > 0:
+        why = (
+            "In the step the rest of the model runs between two layers, alone it does not; what part of it matters "
+            "was not taken apart."
+        )
+        found = f" Of the whole step, the last row less the first explains: {miss(alone, extra, why)}"
+    return layout(Estimate.ratio(parts["blocks"], parts["static"])) + found
+
+
+# the gain -----------------------------------------------------------------------------------------
+def gain(pair: Timing, crowd: Timing, rows: tuple[int, int]) -> Estimate:
+    """Tokens a second with blocks over tokens a second with reservations; `rows` of both steps."""
+    return Estimate.ratio(pair, crowd).scaled(rows[1] / rows[0], "×")
+
+
+def gain_by_model(config: ModelConfig, chip: Chip, pair: Sequence[int], crowd: Sequence[int]) -> float:
+    """The cost model's answer. Both attend as far as the longest row, so that is the context."""
+    few = cost.predict_decode(config, chip, max(pair) + 1, len(pair), "fp32", cache="static").seconds
+    many = cost.predict_decode(config, chip, max(crowd) + 1, len(crowd), "fp32", cache="paged").seconds
+    return len(crowd) / many / (len(pair) / few)
+
+
+def gain_title(ratio: Estimate) -> str:
+    return f"The same memory gives {ratio.value:.1f} times the tokens a second"
+
+
+@sentence(
+    example={"rows": (2, 10), "longer": 1.7},
+    more_words=["more tokens"],
+    less_words=["fewer tokens"],
+)
+def gain_sentence(ratio: Estimate, rows: tuple[int, int], longer: float) -> str:
+    few, many = rows
+    return says(
+        ratio,
+        more=f"{many} rows in place of {few}, in a step that takes {longer:.1f} times as long: "
+        "{estimate} the tokens a second from the same memory, with the gather and all. The weights are read once a "
+        "step, for however many rows.",
+        same=f"{many} rows in place of {few}, in a step that takes {longer:.1f} times as long: no gain that this run "
+        "can show ({estimate}). What more rows bring, the gather takes.",
+        less=f"{many} rows in place of {few}, in a step that takes {longer:.1f} times as long: fewer tokens a second "
+        "({estimate}). The gather takes more than the rows bring.",
+    )
+
+
+def gain_story(pair: Timing, crowd: Timing, rows: tuple[int, int]) -> str:
+    longer = Estimate.ratio(crowd, pair).value
+    return (
+        f"{gain_sentence(gain(pair, crowd, rows), rows, longer)}\n\nThe "
+        "[paper](https://arxiv.org/abs/2309.06180) measured 2 to 4 times the throughput at the same latency, against "
+        "FasterTransformer and Orca, with a kernel that does not gather; more where sequences are longer, models "
+        "larger, and decoding shares more."
+    )
+
+
+# four answers -------------------------------------------------------------------------------------
+def samples_table(shared: Sequence[int], apart: Sequence[int]) -> Table:
+    rows = [
+        ["after the prompt", shared[0], apart[0]],
+        ["after the first token", shared[1], apart[1]],
+        [f"after {len(shared) - 1} tokens", shared[-1], apart[-1]],
+    ]
+    return rows, ["blocks taken", "shared", "four separate rows"], "lrr"
+
+
+def samples_story(shared: Sequence[int], apart: Sequence[int], full: int) -> str:
+    return (
+        f"{full} full blocks are held once instead of four times, for good. At the first token "
+        f"{shared[1] - shared[0]} copies of the last block were made, not four: the last writer found itself alone "
+        f"and kept the original. At the end {shared[-1]} blocks hold what takes {apart[-1]} in separate rows, a factor "
+        f"{apart[-1] / shared[-1]:.2f}. The longer the prompt against the answers, the nearer to four. The prompt was "
+        "also *computed* once instead of four times."
+    )
+
+
+# the pool runs dry --------------------------------------------------------------------------------
+def preempted_table(swap: Timing, again: Measured, row_bytes: float, errors: Mapping[str, float]) -> Table:
+    moved = Estimate.of(swap).scaled(1e3, "ms")
+    tokens = again.name.context
+    rows = [
+        [
+            "swap out and in",
+            f"{moved.value:.1f}",
+            tiny(errors["swapped"]),
+            f"{2 * row_bytes / 1e6:.0f} MB moved",
+        ],
+        ["recompute", f"{again.ms:.0f}", tiny(errors["recomputed"]), f"a prefill of {tokens}"],
+    ]
+    return rows, [f"{tokens} tokens of SmolLM2", "ms", "error of the next logits", "work"], "lrrl"
+
+
+@sentence(example={}, more_words=["Swapping is faster"], less_words=["Recomputing is faster"])
+def swap_sentence(ratio: Estimate) -> str:
+    """Time to recompute over time to swap."""
+    return says(
+        ratio,
+        more="Swapping is faster here: recomputing takes {x} times as long.",
+        same="The two take as long as each other here, as far as this run can show ({estimate}).",
+        less="Recomputing is faster here: it takes {x} of the time of a swap.",
+    )
+
+
+def swap_story(swap: Timing, again: Measured, cpu: bool) -> str:
+    where = {
+        True: "But mind what was measured: on a CPU the *host's memory* is the same memory, and a swap is a copy. "
+        "There is no bus.",
+        False: "The swap crosses the bus twice, from pageable host memory.",
+    }
+    return f"{swap_sentence(Estimate.ratio(again.timing, swap))} {where[cpu]}"
+
+
+def break_even(name: str, card: str, length: int = 1024) -> float:
+    """Rate of the bus below which computing `length` tokens again is faster, both from data sheets. [B/s]"""
+    model = CONFIGS[name]
+    seconds = cost.predict_prefill(model, hardware.CHIPS[card], length, dtype="bf16").seconds
+    return 2 * cost.kv_bytes(model, length, 1, "bf16") / seconds
+
+
+def race_table() -> Table:
+    rows = []
+    for name in ("llama-2-7b", "llama-3-8b"):
+        for card in CARDS:
+            bus, model = hardware.host_link(card), CONFIGS[name]
+            swap = bus.seconds(2 * cost.kv_bytes(model, 1024, 1, "bf16"))
+            again = cost.predict_prefill(model, hardware.CHIPS[card], 1024, dtype="bf16").seconds
+            rows.append(
+                [
+                    f"{name}, {card.split()[0]}",
+                    f"{1e3 * swap:.1f}",
+                    f"{1e3 * again:.1f}",
+                    f"{break_even(name, card) / 1e9:.1f} of {bus.bandwidth / 1e9:.0f}",
+                ]
+            )
+    return rows, ["1,024 tokens, bf16", "swap (ms)", "recompute (ms)", "needs … of the bus (GB/s)"], "lrrr"
+
+
+def piece(name: str, size: int) -> int:
+    """Bytes that lie together: the keys, or the values, of one block in one layer, 16 bits."""
+    model = CONFIGS[name]
+    return size * model.num_kv_heads * model.head_dim * 2
+
+
+def smallest_block(name: str, card: str, fixed: float = FIXED) -> float | None:
+    """Block size from which swapping piece by piece beats recomputing; None when it never does."""
+    spare = 1 / break_even(name, card) - 1 / hardware.host_link(card).bandwidth
+    return fixed / spare / piece(name, 1) if spare > 0 else None
+
+
+def pieces_figure(name: str = "llama-3-8b") -> go.Figure:
+    sizes = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
+    cards = CARDS[:2]
+    cross = {card: smallest_block(name, card) or 0.0 for card in cards}
+    fig = figure(
+        f"Piece by piece, swapping pays from blocks of {cross[cards[0]]:.0f} (A100) and {cross[cards[1]]:.0f} (H100)",
+        x="block size (positions)",
+        y="rate of the bus (GB/s)",
+        log_x=True,
+        log_y=True,
+    )
+    for card, color in zip(cards, (palette.blue, palette.orange), strict=True):
+        bus, short = hardware.host_link(card), card.split()[0]
+        rates = [piece(name, s) / (FIXED + bus.seconds(piece(name, s))) / 1e9 for s in sizes]
+        level = break_even(name, card) / 1e9
+        fig.add_scatter(x=sizes, y=rates, mode="lines", line_color=color)
+        fig.add_scatter(
+            x=[sizes[0], sizes[-1]], y=[level, level], mode="lines", line={"color": color, "dash": "dot"}
+        )
+        fig.add_scatter(x=[cross[card]], y=[level], mode="markers", marker={"color": color, "size": 10})
+        label_line(fig, sizes[0], level, f"{short} recomputes as fast", color, anchor="left", shift=10)
+        label_line(fig, sizes[-1], rates[-1], short, color, shift=10 if card == cards[1] else -36)
+    log_axis(fig, "x", sizes)
+    log_axis(fig, "y", [0.2, 0.5, 1, 2, 5, 10, 20, 50])
+    return fig
+
+
+def recompute_story() -> str:
+    return (
+        f"And yet [vLLM]({engines()['vllm'].link('configuration/optimization/')}) recomputes; its documentation says "
+        "that this has lower overhead in its present architecture, and no more. One candidate is in the word *block*, "
+        "and it can be computed. A block's keys in one layer lie together, those of the next layer lie elsewhere. "
+        "Copied piece by piece, each transfer pays a fixed price $t_0$ before its first byte, so a piece of $s$ bytes "
+        f"moves at $s / (t_0 + s/\\text{{bus}})$. Here with {1e6 * FIXED:.0f} µs, an assumption of ours:"
+    )
+
+
+# which block size ---------------------------------------------------------------------------------
+def choice_table(used: Mapping[Any, Sequence[float]], limit: int) -> Table:
+    rows = [
+        [
+            size,
+            f"{empty(used, 'paged', size):.1f}",
+            f"{cost.kv_bytes(LLAMA, size, 1, 'bf16') / 2**10:,.0f}",
+            -(-limit // size),
+            f"{2 * LLAMA.num_layers * -(-1024 // size):,}",
+        ]
+        for size in (1, 4, 16, 64, 128)
+    ]
+    headers = [
+        "block size",
+        "empty (%)",
+        "KiB a copy-on-write",
+        f"table entries, {limit:,} tokens",
+        "pieces in a swap of 1,024",
+    ]
+    return rows, headers, "rrrrr"
+
+
+# owners -------------------------------------------------------------------------------------------
+def owners_story(damage: float) -> str:
+    return (
+        "The sum is right: the same number of blocks is in tables, the same number is free. And our request reads the "
+        f"keys and values of somebody else's prompt: its next logits are off by {damage:.0%}. Nothing crashed. "
+        "`BlockPool.audit` asks every table who holds each block, and compares with the count that the pool has kept. "
+        "The tests of this course run it after each of ten thousand random steps."
+    )
+
+
+# where it loses -----------------------------------------------------------------------------------
+def losses_table(packed: Mapping[str, float], ratio: Estimate, few: float) -> Table:
+    """`packed`: requests that fit when all fill the limit. `few`: rows at which nobody lacks memory."""
+    rows = [
+        [
+            "every request fills its limit",
+            f"{packed['paged']:.0f} fit in blocks, {packed['max']:.0f} reserved",
+        ],
+        [
+            f"memory for all {few:.0f} users anyway",
+            f"no row more, and one user's step at 4,096 tokens takes {ratio}",
+        ],
+        [
+            "requests of 5 tokens, blocks of 128",
+            f"{cost.wasted_share(5, 128):.0%} of the taken memory is empty",
+        ],
+    ]
+    return rows, ["case", "what happens"], "ll"
+
+
+# recap --------------------------------------------------------------------------------------------
+def recap(
+    now: Sequence[int],
+    final: Sequence[int],
+    limit: int,
+    free: float,
+    fit: tuple[float, float],
+    used: Mapping[Any, Sequence[float]],
+    ratio: Estimate,
+    more: Estimate,
+    blocks: tuple[int, int],
+) -> str:
+    total, slots = limit * len(now), len(now)
+    held, never = sum(now) / total, 1 - sum(final) / total
+    expected, counted = fit
+    return (
+        f"- **Where it was:** at one moment of a full pool {held:.0%} held tokens, {1 - held - never:.0%} was reserved "
+        f"for tokens to come, {never:.0%} would never be used (internal). With exact lengths {free:.0%} of the pool "
+        "was free and too cut up when the queue was stuck (external).\n"
+        f"- **Requests that fit ≈ positions / (mean length + half a block):** {expected:.0f} predicted, {counted:.0f} "
+        f"counted, {slots} when the limit is reserved. Blocks of 16 leave {empty(used, 'paged'):.1f} % empty.\n"
+        f"- **Gathering is the price of our version:** {ratio} a step at 4,096 tokens, one user. A kernel that reads "
+        "through the table does not copy.\n"
+        f"- **More rows for the same memory are the gain:** {more} as many tokens a second.\n"
+        f"- **Blocks can be shared:** four answers took {blocks[0]} blocks instead of {blocks[1]}.\n"
+        "- **Swap or recompute** is a question of a rate: on an H100 swapping Llama-3-8B needs "
+        f"{break_even('llama-3-8b', 'H100 SXM') / 1e9:.0f} GB/s, Llama-2-7B "
+        f"{break_even('llama-2-7b', 'H100 SXM') / 1e9:.0f} GB/s, of a bus that has "
+        f"{hardware.host_link('H100 SXM').bandwidth / 1e9:.0f}.\n"
+        "- **Counts add up even when owners do not.** An audit must ask the tables."
+    )
+
+
+def takeaway(slots: int, counted: float, used: Mapping[Any, Sequence[float]]) -> str:
+    return (
+        f"**Takeaway.** Do not reserve what may never come. In blocks of 16, memory for {slots} requests holds "
+        f"{counted:.0f}, because the only waste left is half a block each: {empty(used, 'paged'):.1f} % instead of "
+        f"{empty(used, 'max'):.0f} %."
+    )
+
+
+PRODUCTION = [
+    (
+        "vllm",
+        "blocks of 16 by default; the pool is what a share of the card leaves",
+        "`--block-size`, `--gpu-memory-utilization`, `vllm/v1/core/block_pool.py`",
+        "configuration/engine_args/",
+    ),
+    (
+        "sglang",
+        "pages of 1 by default; preemption is called *retraction*",
+        "`--page-size`, `--mem-fraction-static`, `--schedule-conservativeness`",
+        "advanced_features/server_arguments",
+    ),
+    (
+        "tensorrt-llm",
+        "blocks of 32; room on the host for blocks that are moved there",
+        "`KvCacheConfig`: `tokens_per_block`, `free_gpu_memory_fraction`, `host_cache_size`",
+        "https://nvidia.github.io/TensorRT-LLM/llm-api/reference/KvCacheConfig.html",
+    ),
+    (
+        "llama.cpp",
+        "no blocks: the context is divided among slots, this page's first picture",
+        "`--ctx-size`, `--parallel`; `--kv-unified` lets slots share one buffer",
+        "tools/server/README.md",
+    ),
+]
