@@ -1,0 +1,103 @@
+"""The questions of chapter 04."""
+
+from __future__ import annotations
+
+QUESTIONS = [
+    {
+        "kind": "choice",
+        "question": "Why are old queries not kept?",
+        "choices": [
+            {
+                "text": "They are never read again.",
+                "ok": True,
+                "why": "A query serves the output of its own token, once. Later tokens ask their own.",
+            },
+            {
+                "text": "They change when a token is added.",
+                "why": "They do not: look at the heat map again: Q is as constant as K and V.",
+            },
+            {
+                "text": "They would be too large.",
+                "why": "They would be: with nine query heads three times as large as K. But size is no reason to "
+                "drop what is needed, and they are not needed.",
+            },
+        ],
+    },
+    {
+        "kind": "numeric",
+        "question": "A model has 24 layers, 16 query heads, 4 KV heads of width 128, and a bf16 cache. How "
+        "many KiB does one token cost?",
+        "answer": 48,
+        "tolerance": 0.5,
+        "unit": "KiB",
+        "right": "2 · 24 · 4 · 128 · 2 = 49,152 bytes.",
+        "wrong": "Multiply 2 (K and V), layers, KV heads, width and bytes, then divide by 1024.",
+        "slips": [
+            {"answer": 192, "why": "You counted query heads. Only KV heads are stored."},
+            {"answer": 24, "why": "Keys *and* values: a factor 2 is missing."},
+            {"answer": 49.15, "tolerance": 0.2, "why": "That is kB, thousands. In KiB it is 48."},
+        ],
+    },
+    {
+        "kind": "choice",
+        "question": "The prompt grows from 0 to 2,048 tokens, the answer stays at 512. What happens to the "
+        "factor of work that the cache saves?",
+        "choices": [
+            {
+                "text": "It grows.",
+                "ok": True,
+                "why": "Without a cache the prompt is run again for each of the 512 tokens: 461 times instead of "
+                "256.5.",
+            },
+            {
+                "text": "It shrinks, because prefill is the same for both.",
+                "why": "Only the first pass is the same for both. The other 511 run the prompt again when there "
+                "is no cache.",
+            },
+            {
+                "text": "It stays at (n+1)/2.",
+                "why": "That formula is for an empty prompt.",
+            },
+        ],
+    },
+    {
+        "kind": "choice",
+        "question": "A decode step takes 30 ms at batch 1. At batch 32, with long contexts, it takes 100 ms. "
+        "What is the most likely reason?",
+        "choices": [
+            {
+                "text": "The caches of 32 users are read in every step.",
+                "ok": True,
+                "why": "W is shared, B·L·κ is not. Past the crossing each user pays for themselves.",
+            },
+            {
+                "text": "The weights are read 32 times.",
+                "why": "They are read once for the whole batch. That is what batching is for.",
+            },
+            {
+                "text": "The cache is recomputed for every user.",
+                "why": "It is only read; the work per new token stays one row.",
+            },
+        ],
+    },
+    {
+        "kind": "choice",
+        "question": "A cache passes every test with the whole prompt and then one token at a time. Which "
+        "test is missing most?",
+        "choices": [
+            {
+                "text": "Several new tokens on a cache that holds some.",
+                "ok": True,
+                "why": "Only there do the top-left and the bottom-right triangle differ.",
+            },
+            {
+                "text": "A longer prompt.",
+                "why": "A prompt on an empty cache is square, where both triangles agree, at any length.",
+            },
+            {
+                "text": "More decode steps.",
+                "why": "One query may read every key: no triangle at all.",
+            },
+        ],
+    },
+]
