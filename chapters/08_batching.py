@@ -545,7 +545,7 @@ print("the same tokens from both batchers, Engine, generate:", True)
 print(f"steps: {count} with the open door, {static_count} without")
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-if importlib.util.find_spec("transformers"):
+if importlib.util.find_spec("transformers"):  # not measured
     from lumen.io.convert import hf_model
 
     theirs = hf_model("smollm2-135m", device)  # their code, our weights
