@@ -492,6 +492,7 @@ class Row:
         return Segment(self.table, self.computed, new)
 
 
+# %%
 def batcher(model, requests, slots, continuous=True, block=16):
     """Greedy answers to (prompt, length) pairs, and the steps taken."""
     if slots < 1 or any(length < 1 for _, length in requests):
