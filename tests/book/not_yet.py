@@ -19,7 +19,6 @@ NOT_YET: dict[str, str] = {  # page: its rules, a blank between them
     "solutions/08_batching": "nothing_cut",
     "exercises/01_prefill_decode": "nothing_cut",
     "exercises/04_kv_cache": "nothing_cut",
-    "exercises/05_paged_cache": "nothing_cut",
     "exercises/06_prefix_cache": "nothing_cut",
     "exercises/08_batching": "nothing_cut",
 }
