@@ -30,16 +30,12 @@ import os
 import subprocess
 import sys
 
-if (
-    importlib.util.find_spec("lumen") is None
-):  # Colab: brings lumen, leaves torch and numpy as they are
-    repository = (
-        "lumen-inference @ git+https://github.com/lumen-course/lumen@main"
-    )
-    source = os.environ.get("LUMEN_SOURCE", repository)
-    subprocess.run(
-        [sys.executable, "-m", "pip", "install", "-q", source], check=True
-    )
+# Colab: brings lumen, leaves torch and numpy as they are
+if importlib.util.find_spec("lumen") is None:
+    address = "git+https://github.com/lumen-course/lumen@main"
+    address = os.environ.get("LUMEN_SOURCE", address)
+    pip = [sys.executable, "-m", "pip", "install", "-q"]
+    subprocess.run([*pip, "lumen-inference @ " + address], check=True)
     importlib.invalidate_caches()
 
 import lumen
