@@ -64,7 +64,7 @@ grader = lumen.grading.for_chapter("08")
 #
 # Give four numbers: the milliseconds of a step when one of them is `"alone"`; of a step for all sixteen `"together"`; the
 # `"gain"`, how many times the tokens per second of one user the sixteen get; and the `"ceiling"`, the tokens per second that no batch
-# at this context can exceed, however large.
+# at this context can exceed, however large. Three significant figures suffice.
 #
 # <details><summary>Hint 1: the question again</summary>
 #
@@ -85,10 +85,12 @@ grader = lumen.grading.for_chapter("08")
 
 # %% nbgrader={"grade_id": "step-for-sixteen-answer", "solution": true}
 def step_for_sixteen() -> dict[str, float]:
-    """Keys: "alone" and "together" (ms), "gain" (times), "ceiling" (tokens/s)."""
+    """Keys: "alone", "together" (ms), "gain" (×), "ceiling" (tokens/s)."""
     ### BEGIN SOLUTION
     cache = 4096 * 131_072
-    alone, together = (1e3 * (15e9 + users * cache) / 3.35e12 for users in (1, 16))
+    alone, together = (
+        1e3 * (15e9 + users * cache) / 3.35e12 for users in (1, 16)
+    )
     return {
         "alone": alone,
         "together": together,
@@ -135,11 +137,13 @@ grader.check("step-for-sixteen", step_for_sixteen)
 
 
 # %% nbgrader={"grade_id": "the-door-answer", "solution": true}
-def the_door(lengths: list[int], slots: int, static: bool = False) -> list[list[int]]:
+def the_door(
+    lengths: list[int], slots: int, static: bool = False
+) -> list[list[int]]:
     """For each step the sorted numbers of the requests that run in it."""
     ### BEGIN SOLUTION
     if slots < 1 or any(length < 1 for length in lengths):
-        raise ValueError("There must be a slot, and every request must ask for a token at least.")
+        raise ValueError("needs a slot, and a token for every request")
     waiting, running, steps = deque(enumerate(lengths)), {}, []
     while waiting or running:
         if not static or not running:
@@ -147,7 +151,8 @@ def the_door(lengths: list[int], slots: int, static: bool = False) -> list[list[
                 name, length = waiting.popleft()
                 running[name] = length
         steps.append(sorted(running))
-        running = {name: left - 1 for name, left in running.items() if left > 1}
+        left = {name: n - 1 for name, n in running.items()}
+        running = {name: n for name, n in left.items() if n}
     return steps
     ### END SOLUTION
 
@@ -185,7 +190,9 @@ grader.check("the-door", the_door)
 
 
 # %% nbgrader={"grade_id": "no-pads-answer", "solution": true}
-def no_pads(prompts: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def no_pads(
+    prompts: list[list[int]],
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Tokens (N,), positions (N,) and mask (N, N) of a packed row."""
     ### BEGIN SOLUTION
     lengths = torch.tensor([len(prompt) for prompt in prompts])
@@ -214,7 +221,7 @@ grader.check("no-pads", no_pads)
 
 # %%
 def broken_draws(requests, slots):
-    """What each request draws, a number for every token. Requests are (seed, tokens), served in order."""
+    """A number per token. Requests are (seed, tokens), served in order."""
     streams = [random.Random(seed) for seed, _ in requests[:slots]]
     waiting, running = list(range(len(requests))), []
     drawn = [[] for _ in requests]
@@ -223,7 +230,9 @@ def broken_draws(requests, slots):
             running.append(waiting.pop(0))
         for slot, name in enumerate(running):
             drawn[name].append(streams[slot].random())
-        running = [name for name in running if len(drawn[name]) < requests[name][1]]
+        running = [
+            name for name in running if len(drawn[name]) < requests[name][1]
+        ]
     return drawn
 
 
@@ -252,8 +261,10 @@ for company in ([(4, 3)], [(3, 1), (4, 3)]):
 
 
 # %% nbgrader={"grade_id": "the-neighbours-die-answer", "solution": true}
-def mended_draws(requests: list[tuple[int, int]], slots: int) -> list[list[float]]:
-    """What each request draws, a number for every token. Requests are (seed, tokens), served in order."""
+def mended_draws(
+    requests: list[tuple[int, int]], slots: int
+) -> list[list[float]]:
+    """A number per token. Requests are (seed, tokens), served in order."""
     ### BEGIN SOLUTION
     streams = [random.Random(seed) for seed, _ in requests]
     waiting, running = list(range(len(requests))), []
@@ -263,7 +274,9 @@ def mended_draws(requests: list[tuple[int, int]], slots: int) -> list[list[float
             running.append(waiting.pop(0))
         for name in running:
             drawn[name].append(streams[name].random())
-        running = [name for name in running if len(drawn[name]) < requests[name][1]]
+        running = [
+            name for name in running if len(drawn[name]) < requests[name][1]
+        ]
     return drawn
     ### END SOLUTION
 
@@ -283,16 +296,17 @@ grader.check("the-neighbours-die", mended_draws)
 # As one reads them, in our words:
 #
 # - **a** With 16-bit weights, a decode step for B sequences with short contexts does about B operations for each byte it reads.
-# - **b** Replacing static batching by continuous batching multiplies the throughput by 2 to 10, whatever is asked of the model.
+# - **b** While the queue is full, continuous batching makes at least twice the tokens per second of static batching.
 # - **c** Where the caches of a batch weigh many times what the weights do, a larger batch brings hardly more tokens per second.
 # - **d** Reading long prompts together is hardly faster than reading them one after another.
 #
 # Which one does not hold? And compute a factor of your own: twelve answers of 40, 10, 10, 10, 40, 10, 10, 10, 40, 10, 10 and 10 tokens,
-# served in this order with four slots, all waiting from the start. How many times as many steps does static batching take?
+# served in this order with four slots, all waiting from the start. How many times as many steps does static batching take? Three
+# significant figures suffice.
 #
 # <details><summary>Hint 1: the question again</summary>
 #
-# Which of the four names no condition?
+# Whose factor depends on something that the claim does not name?
 #
 # </details>
 # <details><summary>Hint 2: a number to aim at</summary>
@@ -309,10 +323,11 @@ grader.check("the-neighbours-die", mended_draws)
 
 # %% nbgrader={"grade_id": "batching-claims-answer", "solution": true}
 def batching_claims() -> tuple[str, float]:
-    """The letter of the claim that does not hold, and static steps over continuous steps."""
+    """The letter of the wrong claim, and static over continuous steps."""
     ### BEGIN SOLUTION
     lengths = [40, 10, 10, 10] * 3
-    return "b", len(the_door(lengths, 4, static=True)) / len(the_door(lengths, 4))
+    static = the_door(lengths, 4, static=True)
+    return "b", len(static) / len(the_door(lengths, 4))
     ### END SOLUTION
 
 
@@ -328,50 +343,50 @@ grader.check("batching-claims", batching_claims)
 #
 # **Decide** · difficulty 3 of 5 · importance 5 of 5 · 15 minutes · 3 points
 #
-# Llama-3-8B in bf16 serves users who all hold **8,192 tokens** of context. Nobody may wait longer than **20 ms** for a token. Weights and
-# caches may take **90 %** of the card. Choose the chip and the batch (1 to 256) with the cheapest million tokens, by the data
-# sheet: `cost.predict_decode(llama, chip, 8192, batch).seconds` is a step.
+# Llama-3-8B in bf16 serves users who all hold **8,192 tokens** of context. Nobody may wait longer than **25 ms** for a token. Weights and
+# caches may take **90 %** of the card. An A100 80GB SXM costs 1.50 $ an hour, an H100 SXM 2.70 $ and an H200 SXM 5.00 $. Choose the card
+# and the batch (1 to 256) with the cheapest million tokens, by the data sheet:
+# `cost.predict_decode(llama, CHIPS[card], 8192, batch).seconds` is a step.
 
 # %%
 llama = CONFIGS["llama-3-8b"]
-for name in ("L4", "A10G", "A100 80GB SXM", "H100 SXM", "H200 SXM"):
+prices = {"A100 80GB SXM": 1.5, "H100 SXM": 2.7, "H200 SXM": 5.0}
+for name, hourly in prices.items():
     chip = CHIPS[name]
-    print(
-        f"{name:14} {chip.memory / 1e9:3.0f} GB, {chip.bandwidth / 1e9:5,.0f} GB/s, {chip.price_per_hour:.2f} $ per hour"
-    )
+    memory, speed = chip.memory / 1e9, chip.bandwidth / 1e9
+    print(f"{name:14} {memory:.0f} GB, {speed:,.0f} GB/s, {hourly:.2f} $/h")
 
 # %% [markdown]
 # <details><summary>Hint 1: the question again</summary>
 #
-# On each chip, what limits the batch first: the memory, or the 20 ms?
+# On each card, what limits the batch first: the memory, or the 25 ms?
 #
 # </details>
 # <details><summary>Hint 2: a number to aim at</summary>
 #
-# About 28 cents.
+# About 31 cents.
 #
 # </details>
 # <details><summary>Hint 3: the key line</summary>
 #
-# `cost.max_batch(llama, chip, 8192, 0.020, reserve=0.1)` for each chip, then `cost.cost_per_million_tokens(price, batch / step)`.
+# `cost.max_batch(llama, chip, 8192, 0.025, reserve=0.1)` for each card, then `cost.cost_per_million_tokens(price, batch / step)`.
 #
 # </details>
 
 
 # %% nbgrader={"grade_id": "a-batch-in-time-answer", "solution": true}
 def a_batch_in_time() -> dict[str, object]:
-    """The set-up: "chip" and "batch"."""
+    """The set-up: "card" and "batch"."""
     ### BEGIN SOLUTION
     offers = []
-    for name in ("L4", "A10G", "A100 80GB SXM", "H100 SXM", "H200 SXM"):
+    for name, hourly in prices.items():
         chip = CHIPS[name]
-        batch = cost.max_batch(llama, chip, 8192, 0.020, reserve=0.1)
-        if batch:
-            step = cost.predict_decode(llama, chip, 8192, batch).seconds
-            price = cost.cost_per_million_tokens(chip.price_per_hour, batch / step)
-            offers.append((price, name, batch))
+        batch = cost.max_batch(llama, chip, 8192, 0.025, reserve=0.1)
+        step = cost.predict_decode(llama, chip, 8192, batch).seconds
+        dollars = cost.cost_per_million_tokens(hourly, batch / step)
+        offers.append((dollars, name, batch))
     _, name, batch = min(offers)
-    return {"chip": name, "batch": batch}
+    return {"card": name, "batch": batch}
     ### END SOLUTION
 
 
@@ -379,8 +394,8 @@ def a_batch_in_time() -> dict[str, object]:
 grader.check("a-batch-in-time", a_batch_in_time)
 
 # %% [markdown] tags=["solution-only"]
-# The card with the most bandwidth wins although it is the dearest by the hour, and it runs 75 users where 103 would fit. The cheapest
-# cards cannot even read the weights in 20 ms.
+# Full of users the A100 would be the cheapest, but its step takes too long, and with fewer users it is dearer. The H200 is in time with
+# many users and costs too much by the hour. The H100 is in time and full: its memory sets the batch.
 
 # %% [markdown]
 # ## Where you stand

@@ -7,9 +7,8 @@ NOT_YET: dict[tuple[str, str], list[str]] = {}
 SLIPS: dict[tuple[str, str], list[str]] = {}
 
 # Constraints of a decision that rule out nothing by themselves.
-IDLE = {("ch08", "a-batch-in-time"): ["memory"]}
+IDLE: dict[tuple[str, str], list[str]] = {}
 
 # Chips whose price the task's text does not state.
 PRICES = {
-    ("ch08", "a-batch-in-time"): ["L4", "A10G", "A100 80GB SXM", "H100 SXM", "H200 SXM"],
 }

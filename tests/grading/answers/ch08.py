@@ -138,21 +138,6 @@ def pack_blind(prompts):
 # The neighbour's die ------------------------------------------------------------------------------
 
 
-# as the exercise gives it
-def broken_draws(requests, slots):
-    """What each request draws, a number for every token. Requests are (seed, tokens), served in order."""
-    streams = [random.Random(seed) for seed, _ in requests[:slots]]
-    waiting, running = list(range(len(requests))), []
-    drawn = [[] for _ in requests]
-    while waiting or running:
-        while waiting and len(running) < slots:
-            running.append(waiting.pop(0))
-        for slot, name in enumerate(running):
-            drawn[name].append(streams[slot].random())
-        running = [name for name in running if len(drawn[name]) < requests[name][1]]
-    return drawn
-
-
 def draws(requests, slots):
     streams = [random.Random(seed) for seed, _ in requests]  # one for each request
     waiting, running = list(range(len(requests))), []
@@ -207,19 +192,16 @@ def draws_anew(requests, slots):
 
 
 def choice(chip, batch):
-    return lambda: {"chip": chip, "batch": batch}
+    return lambda: {"card": chip, "batch": batch}
 
 
 def searched():
-    llama = CONFIGS["llama-3-8b"]
-    best = None
-    for name in ("L4", "A10G", "A100 80GB SXM", "H100 SXM", "H200 SXM"):
-        batch = cost.max_batch(llama, CHIPS[name], 8192, 0.020, reserve=0.1)
-        if batch:
-            step = cost.predict_decode(llama, CHIPS[name], 8192, batch).seconds
-            price = CHIPS[name].price_per_hour * step / batch
-            best = min(best or (price, name, batch), (price, name, batch))
-    return {"chip": best[1], "batch": best[2]}
+    llama, best = CONFIGS["llama-3-8b"], None
+    for name, hourly in {"A100 80GB SXM": 1.5, "H100 SXM": 2.7, "H200 SXM": 5.0}.items():
+        batch = cost.max_batch(llama, CHIPS[name], 8192, 0.025, reserve=0.1)
+        price = hourly * cost.predict_decode(llama, CHIPS[name], 8192, batch).seconds / batch
+        best = min(best or (price, name, batch), (price, name, batch))
+    return {"card": best[1], "batch": best[2]}
 
 
 ANSWERS = {
@@ -266,7 +248,6 @@ ANSWERS = {
             (draws_by_seat, "inherits its stream"),
             (draws_anew, "the same number each time"),
         ],
-        stubs=[broken_draws],
         no_lumen="lumen's streams are torch generators, kept by the runner",
     ),
     "batching-claims": Answers(
@@ -282,11 +263,11 @@ ANSWERS = {
         ],
     ),
     "a-batch-in-time": Answers(
-        right=[choice("H200 SXM", 75), searched],
+        right=[searched],
         wrong=[
             (choice("A100 80GB SXM", 52), "Fewer users, or more bandwidth"),
-            (choice("H200 SXM", 120), "must fit"),
-            (choice("H200 SXM", 40), "A larger batch"),
+            (choice("H100 SXM", 60), "must fit"),
+            (choice("H200 SXM", 97), "A larger batch"),
         ],
     ),
 }
