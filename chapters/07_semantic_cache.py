@@ -733,7 +733,7 @@ production_table(
         ("gptcache", "exchangeable encoders, stores and evaluators, cross-encoders among them; [opposites pass the default](https://github.com/zilliztech/GPTCache/issues/694)", "`similarity_threshold`: a share of the evaluator's range, no cosine", "README.md"),
         ("redisvl", "`SemanticCache`, with age limit and filters for tenants", "`distance_threshold`: cosine *distance*, 0 to 2, small is strict", "user_guide/llmcache/"),
         ("langchain-redis", "`LangCacheSemanticCache`: exact and semantic search", "`distance_threshold`, on one of two scales", "cache/LangCacheSemanticCache"),
-        ("semantic-router", "`polarity_guard`: a second look after the threshold, since [opposites were served](https://github.com/vllm-project/semantic-router/issues/2691)", "`nli` or `lexical+nli`; the default `lexical` [changes nothing](https://github.com/vllm-project/semantic-router/pull/3075) (August 2026)", ""),
+        ("semantic-router", "`polarity_guard`: a second look after the threshold, since [opposites passed it](https://github.com/vllm-project/semantic-router/issues/2691)", "`nli` or `lexical+nli`; the default `lexical` [changes nothing](https://github.com/vllm-project/semantic-router/pull/3075) (August 2026)", ""),
     ],
     headers=("tool", "what it offers", "setting"),
 )  # fmt: skip

@@ -247,8 +247,8 @@ def compared(found: Results) -> str:
     )  # fmt: skip
     fitted = sum(est.n for est in (on_tune.recall, on_tune.false_hits))
     return (
-        f"{rules_over_overlap(gain(rules.recall, line.recall), 'pairs that may hit')} Look at the two kinds apart, "
-        "for their mixture is the author's. "
+        f"{rules_over_overlap(gain(rules.recall, line.recall), 'pairs that may hit')} Now by kind, "
+        "since their mixture is the author's choice. "
         f"{rules_over_overlap(gain(kind_of(rules, 'retyped'), kind_of(line, 'retyped')), 'retyped pairs')} "
         f"{rules_over_overlap(gain(kind_of(rules, 'paraphrase'), kind_of(line, 'paraphrase')), 'paraphrases')} "
         "The line refuses nearly the same words on principle; where your users reword everything, one line may do.\n\n"
@@ -465,7 +465,7 @@ def frozen(again: int, total: int, lost: Mapping[str, int], kinds: int) -> str:
 def one_cache(right: int, wrong: int, stored: int, pairs: Rates) -> str:
     more = "More stored questions are more chances to be wrong"
     if wrong <= pairs.wrong:
-        more = "The others added no wrong hit: most are about something else. A help desk's are not"
+        more = "The company of the others added no wrong hit here, where most are about something else"
     return (
         f"All {stored} stored questions of the report half in one cache, asked all the others: {right} right hits "
         f"and {wrong} wrong ones, where the pairs by themselves had {pairs.right} and {pairs.wrong}. {more}: measure "
@@ -474,7 +474,9 @@ def one_cache(right: int, wrong: int, stored: int, pairs: Rates) -> str:
 
 
 def recap(opposite: float, same: float, swapped: float, usual_at: Rates, found: Results, pays: float) -> str:
-    rules, alone = found["cosine and four rules"]["third"], found["cosine alone"]["third"]
+    rules, alone, line = (
+        found[way]["third"] for way in ("cosine and four rules", "cosine alone", "cosine and word overlap")
+    )
     return (
         f"- **Near is not the same.** A question and its negation have a cosine of {opposite:.2f}, a paraphrase "
         f"{same:.2f}, two questions with their planets exchanged {swapped:.3f}.\n"
@@ -482,7 +484,10 @@ def recap(opposite: float, same: float, swapped: float, usual_at: Rates, found: 
         "freezes chance.\n"
         f"- **A threshold alone** of 0.8 let {share(usual_at.false_hits)} of the pairs hit that must miss. Raised "
         f"until only 5 % of the tune half's do, it kept {share(alone.recall)} of the third set's pairs that may hit.\n"
-        f"- **A second look** at both texts kept {share(rules.recall)}, with {share(rules.false_hits)} false hits. "
+        f"- **A second look** at both texts kept {share(rules.recall)}, with {share(rules.false_hits)} false hits; one "
+        f"line on shared words found {of(*line.by_kind['paraphrase'])} of those in other words, the rules "
+        f"{of(*rules.by_kind['paraphrase'])}, and of those in nearly the same {of(*line.by_kind['retyped'])} and "
+        f"{of(*rules.by_kind['retyped'])}. "
         f"What that is worth depends on the traps in your traffic; to promise 1 % wrong hits takes {needed(0.01)} "
         "labelled hits without a wrong one among them.\n"
         f"- **It pays** in time from a hit rate of {pays:.1%} on, for 100 tokens of SmolLM2 on this machine. A wrong "

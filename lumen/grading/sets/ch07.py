@@ -43,18 +43,15 @@ exercises = ExerciseSet(
 )
 def _mean_pool(answer: Any, probe: Probe) -> None:
     tokens = np.random.default_rng(7).standard_normal((3, 5, 4)).astype(np.float32)
+    even = tokens / np.linalg.norm(tokens, axis=2, keepdims=True)
     loud = tokens[:1].copy()
     loud[:, :2] = 1e4
     ones = np.ones((3, 5), np.int64)
     right = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [1, 1, 0, 0, 0]])
     left, gap = np.array([[0, 0, 1, 1, 1]]), np.array([[True, False, True, True, False]])
     for name, values, mask, slip in (
-        (
-            "three texts, no padding",
-            tokens,
-            ones,
-            "one token, or the largest values, were taken, or each token was scaled before the mean",
-        ),
+        ("three texts, tokens of length 1", even, ones, "one token, or the largest values, were taken"),
+        ("three texts, no padding", tokens, ones, "each token was scaled before the mean"),
         ("padding on the right", tokens, right, "padding was averaged in"),
         ("padding on the left, large values in it", loud, left, "tokens were taken to come first"),
         ("a gap, in a mask of booleans", tokens[:1], gap, "booleans were not read as 0 and 1"),
