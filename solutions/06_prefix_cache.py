@@ -30,10 +30,12 @@ import os
 import subprocess
 import sys
 
-if importlib.util.find_spec("lumen") is None:  # Colab: brings lumen, leaves torch and numpy as they are
-    repository = "lumen-inference @ git+https://github.com/lumen-course/lumen@main"
-    source = os.environ.get("LUMEN_SOURCE", repository)
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", source], check=True)
+# Colab: brings lumen, leaves torch and numpy as they are
+if importlib.util.find_spec("lumen") is None:
+    address = "git+https://github.com/lumen-course/lumen@main"
+    address = os.environ.get("LUMEN_SOURCE", address)
+    pip = [sys.executable, "-m", "pip", "install", "-q"]
+    subprocess.run([*pip, "lumen-inference @ " + address], check=True)
     importlib.invalidate_caches()
 
 import lumen
@@ -52,7 +54,7 @@ grader = lumen.grading.for_chapter("06")
 #
 # Write `block_keys(tokens, block_size, extra=())`: one key for each **full** block of the prompt. A key must change when any
 # token in its block or in front of it changes, and when `extra` changes (tenant, adapter, salt: texts or numbers). It must
-# not change with anything that comes later. Two different inputs must never be spelled alike *before* they are hashed.
+# not change with anything that comes later. All keys have one size, 16 bytes or more. Two different inputs must never be spelled alike *before* they are hashed.
 #
 # <details><summary>Hint 1: the question again</summary>
 #
@@ -72,12 +74,18 @@ grader = lumen.grading.for_chapter("06")
 
 
 # %% nbgrader={"grade_id": "block-keys-answer", "solution": true}
-def block_keys(tokens: list[int], block_size: int, extra: tuple[object, ...] = ()) -> list[bytes]:
+def block_keys(
+    tokens: list[int], block_size: int, extra: tuple[object, ...] = ()
+) -> list[bytes]:
     """One key of 16 bytes or more for each full block."""
     ### BEGIN SOLUTION
     keys, parent = [], b""
     for start in range(0, len(tokens) - block_size + 1, block_size):
-        content = (parent, tuple(tokens[start : start + block_size]), tuple(extra))
+        content = (
+            parent,
+            tuple(tokens[start : start + block_size]),
+            tuple(extra),
+        )
         parent = hashlib.sha256(repr(content).encode()).digest()
         keys.append(parent)
     return keys
@@ -106,7 +114,7 @@ grader.check("block-keys", block_keys)
 # - with the `"clock last"`: rules, tools, clock, question;
 # - and when the very `"same again"` is sent, rules, tools, clock and question, word for word?
 #
-# And `"not run"`: with the clock last, exactly how many prompt tokens do 1,000 requests in a row *not* have to run, all together?
+# And `"not run"`: with the clock last, how many prompt tokens (an exact count) do 1,000 requests in a row *not* have to run, all together?
 #
 # <details><summary>Hint 1: the question again</summary>
 #
@@ -127,7 +135,7 @@ grader.check("block-keys", block_keys)
 
 # %% nbgrader={"grade_id": "layout-hits-answer", "solution": true}
 def layout_hits() -> dict[str, int]:
-    """Tokens found: "clock first", "clock between", "clock last", "same again"; and "not run" over 1,000 requests."""
+    """Tokens found, by the five names of the task; "not run" is a sum."""
 
     ### BEGIN SOLUTION
     def found(shared: int) -> int:
@@ -171,7 +179,9 @@ class BrokenPrefix:
             yield key
 
     def remember(self, tokens, blocks, adapter):
-        self.known.update(zip(self.keys(tokens, adapter), blocks, strict=False))
+        self.known.update(
+            zip(self.keys(tokens, adapter), blocks, strict=False)
+        )
 
     def match(self, tokens, adapter):
         found = []
@@ -184,7 +194,10 @@ class BrokenPrefix:
 
 broken = BrokenPrefix(4)
 broken.remember([5, 0, 7, 9, 11, 0, 0, 3, 8], [0, 6, 2], adapter=1)
-print("the same prompt, another adapter:", broken.match([5, 0, 7, 9, 11, 0, 0, 3, 8], adapter=2))
+print(
+    "the same prompt, another adapter:",
+    broken.match([5, 0, 7, 9, 11, 0, 0, 3, 8], adapter=2),
+)
 
 # %% [markdown]
 # Write it again. `remember(tokens, blocks, adapter)` learns the full blocks of a sequence, in order (there may be one block
@@ -217,15 +230,19 @@ class Prefixes:
         self.size, self.known = block_size, {}
         ### END SOLUTION
 
-    def remember(self, tokens: list[int], blocks: list[int], adapter: int | None) -> None:
-        """Learn the full blocks of `tokens`; `blocks` hold them in order."""
+    def remember(
+        self, tokens: list[int], blocks: list[int], adapter: int | None
+    ) -> None:
+        """Learn the full blocks of `tokens`; `blocks` hold them."""
         ### BEGIN SOLUTION
         for place in range(len(tokens) // self.size):
-            self.known[adapter, tuple(tokens[: (place + 1) * self.size])] = blocks[place]
+            self.known[
+                adapter, tuple(tokens[: (place + 1) * self.size])
+            ] = blocks[place]
         ### END SOLUTION
 
     def match(self, tokens: list[int], adapter: int | None) -> list[int]:
-        """Blocks of the longest known beginning; at least one token is left to run."""
+        """Blocks of the longest known beginning; one token is left."""
         ### BEGIN SOLUTION
         found = []
         for place in range((len(tokens) - 1) // self.size):
@@ -257,7 +274,9 @@ grader.check("three-wrong-hits", Prefixes)
 # %%
 class BrokenBlocks:
     def __init__(self, count):
-        self.free = list(range(count))  # the one that has been free for longest comes first
+        self.free = list(
+            range(count)
+        )  # the one that has been free for longest comes first
         self.refs = [0] * count
         self.by_key = {}
 
@@ -291,7 +310,7 @@ broken.allocate()  # somebody else writes another text into it
 print("found under the old key: block", broken.find("to be or not to be"))
 
 # %% [markdown]
-# Mend it. `publish` says that `block` now holds the text of `key`; when two blocks hold the same text, the later one counts.
+# Mend it. `publish` says that `block` now holds the text of `key` and no other; when two blocks hold the same text, the later one counts.
 # `find` takes a reference for the caller, or returns `None`. `allocate` uses the block that has been free for longest. Keep the
 # list `free`; everything else is yours.
 #
@@ -314,10 +333,12 @@ print("found under the old key: block", broken.find("to be or not to be"))
 
 # %% nbgrader={"grade_id": "stale-block-answer", "solution": true}
 class Blocks:
-    """Blocks that can be found by a key as long as nobody has used them for something else."""
+    """Blocks found by a key until somebody writes something else."""
 
     def __init__(self, count: int):
-        self.free = list(range(count))  # the one that has been free for longest comes first
+        self.free = list(
+            range(count)
+        )  # the one that has been free for longest comes first
         ### BEGIN SOLUTION
         self.refs = [0] * count
         self.by_key, self.key_of = {}, {}
@@ -337,11 +358,14 @@ class Blocks:
     def publish(self, block: int, key: str) -> None:
         """`block` holds the text of `key`."""
         ### BEGIN SOLUTION
+        old = self.key_of.get(block)
+        if self.by_key.get(old) == block:
+            del self.by_key[old]
         self.by_key[key], self.key_of[block] = block, key
         ### END SOLUTION
 
     def find(self, key: str) -> int | None:
-        """A block that holds the text of `key`, with one more reference, or None."""
+        """A block with the text of `key`, one more reference, or None."""
         ### BEGIN SOLUTION
         block = self.by_key.get(key)
         if block is not None:
@@ -381,7 +405,8 @@ grader.check("stale-block", Blocks)
 # - **c** A prefix that is written and never read costs a quarter more than without caching.
 # - **d** A hit brings the first token sooner. The tokens after it come no faster than before.
 #
-# One of them does not hold. Answer with its letter and the right number: the saving over eight uses, in percent.
+# One of them does not hold. Answer with its letter and the right number: the saving over eight uses, in percent; three
+# figures suffice.
 #
 # <details><summary>Hint 1: the question again</summary>
 #
@@ -402,7 +427,7 @@ grader.check("stale-block", Blocks)
 
 # %% nbgrader={"grade_id": "price-claims-answer", "solution": true}
 def price_claims() -> tuple[str, float]:
-    """The letter of the statement that does not hold, and the saving over eight uses in percent."""
+    """The letter of the wrong statement, and the saving in percent."""
     ### BEGIN SOLUTION
     uses = 8
     paid = 1.25 + 0.1 * (uses - 1)
@@ -456,7 +481,11 @@ grader.check("price-claims", price_claims)
 def where_to_write() -> dict[str, object]:
     """The choice: "order", "parts cached", "lifetime"."""
     ### BEGIN SOLUTION
-    return {"order": "rules document clock", "parts cached": 2, "lifetime": "1 hour"}
+    return {
+        "order": "rules document clock",
+        "parts cached": 2,
+        "lifetime": "1 hour",
+    }
     ### END SOLUTION
 
 

@@ -31,7 +31,9 @@ REQUESTS = (
 
 @dataclass(frozen=True)
 class Step:
-    """The cache after one request. `held` + `run` are the tokens of its prompt; `evicted`, `remembered` are pages.
+    """The cache after one request. `held` + `run` are the tokens of its prompt; `evicted`, `remembered` are blocks.
+
+    SGLang calls a block a page, and so do the names below.
 
     `tree` lists the nodes from the top, children behind their parent: (depth, the words of each page).
     """
@@ -110,7 +112,7 @@ class RadixTree(JSWidget):
         clock: str = "none",
         *,
         title: str = "A tree of everything that was said",
-        lead: str = "A word is a token. Blue pages were found, orange ones are new in this request.",
+        lead: str = "A word is a token. Blue blocks were found, orange ones are new in this request.",
     ) -> None:
         if page not in PAGES or room not in ROOMS:
             raise ValueError(

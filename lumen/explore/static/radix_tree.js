@@ -106,7 +106,7 @@ function branches(step) {
 function render({ state, el }) {
   let at = 1, steps = [];
   const again = () => { steps = replay(withClock(state.requests, clock.value), page.value, room.value); draw(); };
-  const page = slider({ label: "Tokens in a page", values: state.pages, value: state.page, oninput: again });
+  const page = slider({ label: "Tokens in a block", values: state.pages, value: state.page, oninput: again });
   const room = slider({ label: "Room in the cache (tokens)", values: state.rooms, value: state.room, oninput: again });
   const clock = toggle({ label: "The time of day in the prompt", value: state.clock, oninput: again,
     options: [["none", "none"], ["top", "first word"], ["end", "last word"]] });
@@ -116,7 +116,7 @@ function render({ state, el }) {
   const start = h("button", { type: "button", onclick: go(() => 1) }, "Start over");
   const where = h("p", { class: "where" }), asked = h("p", { class: "asked" }), tree = h("div", {}), table = stats();
   const verdict = h("p", { class: "verdict" }), voice = announcer();
-  const legend = h("p", { class: "legend" }, Object.entries(SAID).map(([kind, text]) => h("span", {}, h("span", { class: "page " + kind }, "page"), text)));
+  const legend = h("p", { class: "legend" }, Object.entries(SAID).map(([kind, text]) => h("span", {}, h("span", { class: "page " + kind }, "block"), text)));
 
   function draw() {
     const step = steps[at - 1], past = steps.slice(0, at);
@@ -128,12 +128,12 @@ function render({ state, el }) {
     tree.replaceChildren(branches(step));
     table.show([["found in this prompt", `${step.held} of ${step.asked.length}`, "blue"], ["run", integer(step.run), "orange"],
       ["hit rate so far", Math.round((100 * sum("held")) / (sum("held") + sum("run"))) + " %"],
-      ["pages remembered", `${step.remembered} of ${Math.floor(room.value / page.value)}`]]);
-    verdict.textContent = [step.parted ? "A run was split where this request leaves it." : "",
+      ["blocks remembered", `${step.remembered} of ${Math.floor(room.value / page.value)}`]]);
+    verdict.textContent = [step.parted ? "A node was split where this request leaves it." : "",
       step.evicted ? `Forgotten to make room, the least recently used leaf first: ${step.gone.map((text) => `“${text}”`).join(", ")}.` : "Nothing was forgotten."].join(" ").trim();
     back.disabled = start.disabled = at === 1;
     next.disabled = at === steps.length;
-    voice.say(`Request ${at}: ${step.held} tokens found, ${step.run} run, ${step.evicted} pages forgotten.`);
+    voice.say(`Request ${at}: ${step.held} tokens found, ${step.run} run, ${step.evicted} blocks forgotten.`);
   }
   el.append(h("h3", {}, state.title), h("p", { class: "lead" }, state.lead),
     h("div", { class: "controls" }, page.row, room.row, clock.row), h("div", { class: "buttons" }, back, next, start),

@@ -1,6 +1,7 @@
 """Right and wrong answers to the exercises of chapter 06."""
 
 import hashlib
+from typing import ClassVar
 
 from lumen.grading.proof import Answers
 
@@ -78,6 +79,19 @@ def keys_of_the_whole(tokens, block_size, extra=()):
         key + hashlib.sha256(repr(everything).encode()).digest()
         for key in keys_by_repr(tokens, block_size, extra)
     ]
+
+
+def keys_padded(tokens, block_size, extra=()):
+    keys, parent = [], 0
+    for i in range(len(tokens) // block_size):
+        parent = hash((parent, *tokens[i * block_size : (i + 1) * block_size], *extra, len(extra)))
+        keys.append(parent.to_bytes(32, "little", signed=True))
+    return keys
+
+
+def keys_that_grow(tokens, block_size, extra=()):
+    ends = range(block_size, len(tokens) + 1, block_size)
+    return [repr((tuple(tokens[:end]), extra)).encode() for end in ends]
 
 
 def keys_as_text(tokens, block_size, extra=()):
@@ -164,6 +178,13 @@ class ByDigest:
         return found
 
 
+class OneForAll(ByContent):
+    known: ClassVar[dict] = {}
+
+    def __init__(self, block_size):
+        self.size = block_size
+
+
 class ForgetsTheAdapter(ByContent):
     def names(self, tokens, adapter, count):
         return super().names(tokens, None, count)
@@ -217,6 +238,9 @@ class Keyed:
         return block
 
     def publish(self, block, key):
+        old = self.key_of.get(block)
+        if self.by_key.get(old) == block:
+            del self.by_key[old]
         self.by_key[key], self.key_of[block] = block, key
 
     def find(self, key):
@@ -247,6 +271,23 @@ class StillBroken(Keyed):
         block = self.free.pop(0)
         self.refs[block] = 1
         return block
+
+
+class KeepsBothKeys(Keyed):
+    def publish(self, block, key):
+        self.by_key[key], self.key_of[block] = block, key
+
+
+class ZeroIsFalse(Keyed):
+    def find(self, key):
+        return super().find(key) or None
+
+
+class LastFreedFirst(Keyed):
+    def release(self, block):
+        self.refs[block] -= 1
+        if not self.refs[block]:
+            self.free.insert(0, block)
 
 
 class ForgetsOnRelease(Keyed):
@@ -303,6 +344,8 @@ ANSWERS = {
             (keys_of_eight_bytes, "With patience"),
             (keys_of_the_whole, "must not change"),
             (keys_as_text, "a list of bytes"),
+            (keys_padded, "made for dictionaries"),
+            (keys_that_grow, "grows with the prompt"),
         ],
         no_lumen="lumen's chain_key makes one key, not the chain",
     ),
@@ -328,6 +371,7 @@ ANSWERS = {
             (ZeroIsNoAdapter, "None is the model without one"),
             (TrustsTheHash, "A hash finds a candidate"),
             (GivesEverything, "no row of logits"),
+            (OneForAll, "belongs to the class"),
             (ZeroIsNoBlock, "Block 0 is a block"),
             (BlocksAlone, "A block is known by everything before it"),
         ],
@@ -342,6 +386,9 @@ ANSWERS = {
             (RemovesBlindly, "whose text is right"),
             (StaysFree, "leave the list of free ones"),
             (CountsToOne, "One reader is left"),
+            (KeepsBothKeys, "holds the second text by now"),
+            (ZeroIsFalse, "compare with None"),
+            (LastFreedFirst, "free for longest is used first"),
         ],
         lumen=["lumen.cache.BlockPool"],
     ),
