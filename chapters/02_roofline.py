@@ -446,7 +446,7 @@ markdown(ch02.control_text(rates))
 # | trap | how it looks | guard here |
 # | --- | --- | --- |
 # | the benchmark's array fits in a cache | bandwidth above the data sheet, MBU of every model too low | [the control above](#a-negative-control); `hardware.measure()` reads more than the last cache holds |
-# | multiply-adds counted once, or a peak with 2:4 sparsity | MFU half, or half again, of what it is | [torch counts with us](#build-it); dense peaks only |
+# | multiply-adds counted once, or a peak with [2:4](../book/glossary.md#term-2-4) sparsity | MFU half, or half again, of what it is | [torch counts with us](#build-it); dense peaks only |
 # | work that is done twice is counted | reading everything again scores best | only FLOPs that the model needs count; tokens per second stand beside every percentage, as below |
 #
 # </div>

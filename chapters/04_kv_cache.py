@@ -236,7 +236,7 @@ KVStepper(prompt=5, steps=6)
 # ## Build it
 #
 # A cache has to do three things: keep keys and values per layer, hand them back together with the new ones, and know
-# *which position each slot holds*. The last one looks like bookkeeping and is where most bugs live, so here a position
+# *which position each [slot](../book/glossary.md#term-slot) holds*. The last one looks like bookkeeping and is where most bugs live, so here a position
 # is data: one integer per slot, −1 for "no token here".
 #
 # Models of this course call a cache in a fixed order. `begin(pos)` comes once before the first layer, `update` once per
@@ -486,7 +486,7 @@ table(*ch04.kappa_table(), stack=True)
 markdown(ch04.interview())
 
 # %% [markdown]
-# Memory is half of it. A decode step of a batch *reads* the weights once and every user's cache once:
+# Memory is half of it. A [decode](../book/glossary.md#term-decode) step of a batch *reads* the weights once and every user's cache once:
 #
 # $$ \text{bytes per step} = W + B \, L \, \kappa $$
 #
@@ -661,7 +661,7 @@ table(*ch04.chunk_table(chunked, sizes))
 
 # %% [markdown]
 # One token at a time hides the fault, and so does the whole prompt. Sixteen at a time shows it. Feeding a prompt in
-# pieces is called [chunked prefill](../book/glossary.md#term-chunked-prefill); speculative decoding also puts several
+# pieces is called [chunked prefill](../book/glossary.md#term-chunked-prefill); [speculative decoding](../book/glossary.md#term-speculative-decoding) also puts several
 # tokens on a cache. Both are ordinary forwards here, because the mask comes from positions.
 #
 # Padding is the same thing again. Three prompts of unequal length make a rectangle; the holes have position −1. On which

@@ -689,7 +689,7 @@ assert (noise @ kept.T).max() < 0.5
 # | | exact | prefix ([chapter 6](06_prefix_cache.ipynb)) | semantic |
 # | --- | --- | --- | --- |
 # | what must agree | the whole request, model and parameters | the beginning, token for token | the meaning, in the encoder's opinion |
-# | what a hit saves | everything | the prefill of the shared part | everything, less the vector |
+# | what a hit saves | everything | the [prefill](../book/glossary.md#term-prefill) of the shared part | everything, less the vector |
 # | can it be wrong | when the world has moved on | no | yes |
 # | sampling at temperature > 0 | frozen | untouched | frozen |
 # | good for | retries, buttons, batch jobs, evaluations | chats, agents, long documents, shared instructions | frequent questions to a help desk, each complete in itself |
@@ -698,7 +698,7 @@ assert (noise @ kept.T).max() < 0.5
 # </div>
 #
 # They stack in this order: the exact one first, since it is cheapest, then the semantic one where it is allowed at all, and
-# the prefix cache below, in the engine, for everything that is left. If you call somebody's API, the prefix cache is theirs; the
+# the [prefix cache](../book/glossary.md#term-prefix-cache) below, in the engine, for everything that is left. If you call somebody's API, the prefix cache is theirs; the
 # other two are yours to build, in your own process or gateway.
 #
 # ## How this could fool you

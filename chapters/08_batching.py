@@ -124,7 +124,7 @@ Timelines(
 #
 # ## What is read once, and what is read by each
 #
-# A decode step of a dense model reads every weight once, $W$ bytes in all, however many rows there are, and each row
+# A [decode](../book/glossary.md#term-decode) step of a dense model reads every weight once, $W$ bytes in all, however many rows there are, and each row
 # multiplies it. That is shared. Then attention: every sequence reads its own keys and values, $\kappa$ bytes for each of
 # its $L$ tokens of context. That is not. With $B$ sequences in the batch:
 #

@@ -329,7 +329,7 @@ table(rows, headers, sides)
 # ## The one rule
 #
 # Who hands out the tokens? Look again at what a plan is: a list of (request, from where, how many). It does not say whether that
-# is prefill or decode, and it need not. A request has a **total**, its prompt and what it has written, and a count **computed**, of
+# is prefill or [decode](../book/glossary.md#term-decode), and it need not. A request has a **total**, its prompt and what it has written, and a count **computed**, of
 # positions whose keys and values lie in its blocks. With a budget of 256:
 #
 # | request | total | computed | gap | in this step |
@@ -345,7 +345,7 @@ table(rows, headers, sides)
 #
 # ## Build it
 #
-# Two lists in order of rank, best first. The budget has a token for every slot, at least. Running requests take their tokens, the
+# Two lists in order of rank, best first. The budget has a token for every [slot](../book/glossary.md#term-slot), at least. Running requests take their tokens, the
 # single ones set aside beforehand. Whoever needs a block when there is none takes those of the worst rank. Then the queue is let in
 # from its head while slots, tokens and blocks last, unless this step had to take blocks away.
 #
@@ -541,7 +541,7 @@ table(
 # and positions, so computing them again gives them again, up to the order of additions: where two logits nearly tie, either token may
 # win.
 #
-# Recompute or swap? With a [prefix cache](06_prefix_cache.ipynb) what nobody took meanwhile is found again. Otherwise it is the race of chapter
+# Recompute or swap? With a [prefix cache](../book/glossary.md#term-prefix-cache) ([chapter 6](06_prefix_cache.ipynb)) what nobody took meanwhile is found again. Otherwise it is the race of chapter
 # 5, for $L$ tokens: $2\kappa L$ bytes over the bus, at $\kappa$ bytes of cache per token, against about $2NL$ FLOPs with $N$
 # parameters. A scheduler adds one thing: recomputed tokens go into a step *beside* answers, where arithmetic may be idle.
 # *Predicted* for Llama-3-8B in bf16, 1,024 tokens lost, and the bus of each card's host at its standard's rate:

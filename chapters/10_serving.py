@@ -280,7 +280,7 @@ table(
 markdown("Decoded one by one: " + "".join(alone_text))
 
 # %% [markdown]
-# Two short ways come to mind. Decode each token as it comes: wrong, as you see. Decode the whole answer again after each
+# Two short ways come to mind. [Decode](../book/glossary.md#term-decode) each token as it comes: wrong, as you see. Decode the whole answer again after each
 # token and send what is new: quadratic in its length, and wrong as well, because the sign `�` that was sent for half a
 # character cannot be taken back. The right way holds bytes back until their character is whole.
 
@@ -419,7 +419,7 @@ print("sent a part of the stop before it is found")
 # ## Layer 3: the queue
 #
 # Back to the seconds. A server has $B$ slots, and a request that finds them taken waits in front of the scheduler. With
-# everyone asking for $n$ tokens, a full house of $B$ requests costs $B$ prefills and $n - 1$ full decode steps, and then
+# everyone asking for $n$ tokens, a full house of $B$ requests costs $B$ [prefills](../book/glossary.md#term-prefill) and $n - 1$ full decode steps, and then
 # $B$ requests are done. So a server whose slots are always taken finishes about
 #
 # $$
@@ -778,7 +778,7 @@ markdown(ch10.loops_text(closed, busy))
 # | --- | --- | --- |
 # | a closed loop | full throughput, and no queue in sight | both loops on one server, in the control just above |
 # | a short test | the tail of a queue that had no time to grow, or that already drains | [steady part only, three rounds](#to-the-knee), and their spread |
-# | equal prompts | the prefix cache answers; TTFT is that of a hit | `offer` cuts every prompt from another place |
+# | equal prompts | the [prefix cache](../book/glossary.md#term-prefix-cache) answers; TTFT is that of a hit | `offer` cuts every prompt from another place |
 #
 # ## Play
 #
@@ -837,7 +837,7 @@ markdown(lumen.grading.table("10"))
 # - [Prometheus on histograms and summaries](https://prometheus.io/docs/practices/histograms/): read it for errors of
 #   quantile estimation, with pictures, and for why quantiles do not aggregate.
 # - [How NOT to measure latency](https://www.infoq.com/presentations/latency-response-time/) (Gil Tene, 2015): read it (or
-#   rather watch it) for coordinated omission by the person who named it.
+#   rather watch it) for [coordinated omission](../book/glossary.md#term-coordinated-omission) by the person who named it.
 #
 # ## Provenance
 

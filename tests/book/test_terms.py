@@ -16,7 +16,7 @@ from tests.book.not_yet import holds
 
 CHAPTERS = sorted((repo.ROOT / "chapters").glob("[0-9]*.py"))
 LINK = re.compile(r"\[([^\]]*)\]\(([^)]*)\)")
-NOT_PROSE = re.compile(r"```.*?```|`[^`]*`|\$\$.*?\$\$|\$[^$\n]*\$|<[^>]*>|^#+ .*$", re.S | re.M)
+NOT_PROSE = re.compile(r"```.*?```|`[^`]*`|\$\$.*?\$\$|\$[^$\n]*\$|<[^>]*>|^#+ [^\n]*$", re.S | re.M)
 
 
 def glossary() -> list[str]:
@@ -31,22 +31,19 @@ def address(term: str) -> str:
 
 
 def unlinked(text: str, terms: list[str]) -> list[str]:
-    """Terms of which the first use in `text` is not a link to their entry."""
-    prose = NOT_PROSE.sub(" ", text)
-    links = {}
-
-    def keep(match: re.Match) -> str:  # a link counts as a use of its text; its address is kept aside
-        links[f"\x00{len(links)}\x01"] = match[2]
-        return f"\x00{len(links) - 1}\x01{match[1]}\x02"
-
-    prose, bad = LINK.sub(keep, prose), []
+    """Terms of which the first use in `text` is not a link to their entry. The text of a link to another term is that
+    term's: "chunked prefill" is no use of "prefill"."""
+    prose, bad = NOT_PROSE.sub(" ", text), []
     for term in terms:
-        first = re.search(rf"(?<![\w-]){re.escape(term)}s?(?![\w-])", prose, 0 if term.isupper() else re.I)
-        if first is None:
-            continue
-        opened = re.findall(r"\x00\d+\x01", prose[: first.start()])
-        inside = opened and prose.rfind("\x02", 0, first.start()) < prose.rfind("\x00", 0, first.start())
-        if not inside or links[opened[-1]] != address(term):
+
+        def shown(match: re.Match, mine: str = address(term)) -> str:
+            if match[2] == mine:
+                return f"\x00{match[1]}\x02"
+            return " " if "glossary.md#term-" in match[2] or match[2].startswith("http") else match[1]
+
+        plain = LINK.sub(shown, prose)
+        first = re.search(rf"(?<![\w-]){re.escape(term)}s?(?![\w-])", plain, 0 if term.isupper() else re.I)
+        if first and plain.rfind("\x00", 0, first.start()) <= plain.rfind("\x02", 0, first.start()):
             bad.append(term)
     return bad
 
@@ -75,6 +72,8 @@ def test_first_uses_are_links(path: Path):
         ("# The KV cache\n\n`KV cache`, $KV cache$, <b title='KV cache'>", []),
         ("a non-SLO word, slow", []),
         ("[SLO](../book/glossary.md#term-SLO) and SLOs", []),
+        ("[chunked prefill](../book/glossary.md#term-chunked-prefill)", []),
+        ("## A heading\n\nthe KV cache behind it", ["KV cache"]),
     ],
 )
 def test_an_unlinked_first_use_is_found(prose, bad):
