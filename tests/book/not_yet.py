@@ -15,11 +15,9 @@ NOT_YET: dict[str, str] = {  # page: its rules, a blank between them
     "05_paged_cache": "nothing_cut tables_fit",
     "solutions/01_prefill_decode": "nothing_cut",
     "solutions/04_kv_cache": "nothing_cut",
-    "solutions/06_prefix_cache": "nothing_cut",
     "solutions/08_batching": "nothing_cut",
     "exercises/01_prefill_decode": "nothing_cut",
     "exercises/04_kv_cache": "nothing_cut",
-    "exercises/06_prefix_cache": "nothing_cut",
     "exercises/08_batching": "nothing_cut",
 }
 

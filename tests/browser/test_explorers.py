@@ -305,8 +305,8 @@ def test_radix_tree_grows_by_keyboard(show):
     assert back.is_disabled() and stat(w, "found in this prompt") == "0 of 13"
     forth.focus()
     w.page.keyboard.press("Enter")
-    assert stat(w, "found in this prompt") == "10 of 13" and stat(w, "pages remembered") == "10 of 24"
-    assert "A run was split" in w.locator(".verdict").inner_text()
+    assert stat(w, "found in this prompt") == "10 of 13" and stat(w, "blocks remembered") == "10 of 24"
+    assert "A node was split" in w.locator(".verdict").inner_text()
     assert w.locator(".tree .page.held").count() == 5 and w.locator(".tree .page.new").count() == 2
     assert "found" in w.locator(".tree .page.held").first.text_content()
     w.get_by_role("radio", name="first word").check(force=True)
