@@ -48,10 +48,16 @@ import os
 import subprocess
 import sys
 
-if importlib.util.find_spec("lumen") is None:  # Colab: brings lumen, leaves torch and numpy as they are
+if (
+    importlib.util.find_spec("lumen") is None
+):  # Colab: brings lumen, leaves torch and numpy as they are
     repository = "git+https://github.com/lumen-course/lumen@main"
-    wanted = "lumen-inference @ " + os.environ.get("LUMEN_SOURCE", repository)
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", wanted], check=True)
+    wanted = "lumen-inference @ " + os.environ.get(
+        "LUMEN_SOURCE", repository
+    )
+    subprocess.run(
+        [sys.executable, "-m", "pip", "install", "-q", wanted], check=True
+    )
     importlib.invalidate_caches()
 
 import lumen

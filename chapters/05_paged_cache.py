@@ -68,6 +68,7 @@ from collections import deque
 
 import numpy as np
 import torch
+
 from lumen import bench, cost, grading, hardware
 from lumen.cache import (
     BlockStore,

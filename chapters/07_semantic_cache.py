@@ -57,7 +57,9 @@ if importlib.util.find_spec("lumen") is None:
     address = "git+https://github.com/lumen-course/lumen@main"
     address = os.environ.get("LUMEN_SOURCE", address)
     pip = [sys.executable, "-m", "pip", "install", "-q"]
-    subprocess.run([*pip, "lumen-inference[semantic] @ " + address], check=True)
+    subprocess.run(
+        [*pip, "lumen-inference[semantic] @ " + address], check=True
+    )
     importlib.invalidate_caches()
 
 import lumen

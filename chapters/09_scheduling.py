@@ -72,6 +72,7 @@ from functools import partial
 from statistics import median
 
 import torch
+
 from lumen import bench, cost, hardware
 from lumen.bench.interference import meet
 from lumen.cache import BlockPool

@@ -84,7 +84,9 @@ grader = grading.for_chapter("01")
 
 
 # %% nbgrader={"grade_id": "loop-answer", "solution": true}
-def generate(model, prompt: list[int], n: int, stop_ids: set[int]) -> list[int]:
+def generate(
+    model, prompt: list[int], n: int, stop_ids: set[int]
+) -> list[int]:
     """At most `n` tokens after `prompt`, up to a stop id.
 
     model.hidden(tokens, None, cache): (1, T) int64 -> (1, T, D); stores keys and values in the cache
@@ -149,7 +151,9 @@ def time_per_token_ms() -> float:
 grader.check("time-per-token", time_per_token_ms)
 
 # %% tags=["solution-only", "hide-input"]
-arithmetic_ms = 1e3 * cost.approx_token_flops(13e9) / hardware.CHIPS["L4"].peak("bf16")
+arithmetic_ms = (
+    1e3 * cost.approx_token_flops(13e9) / hardware.CHIPS["L4"].peak("bf16")
+)
 markdown(
     f"7.3 GB / 300 GB/s = {time_per_token_ms():.1f} ms, so no more than {1e3 / time_per_token_ms():.0f} tokens per second "
     f"for one user. The arithmetic of one token, 26 GFLOP, would take {arithmetic_ms:.1f} ms in bf16: it is done while the "
@@ -186,7 +190,9 @@ markdown(
 def prompt_in_answers() -> float:
     """Tokens of answer that take as long as the prefill of 2,048 tokens."""
     ### BEGIN SOLUTION
-    operations_per_byte = 312e12 / 2.0e12  # the ridge: 2NP/peak over 2N/bandwidth leaves P/ridge
+    operations_per_byte = (
+        312e12 / 2.0e12
+    )  # the ridge: 2NP/peak over 2N/bandwidth leaves P/ridge
     return 2048 / operations_per_byte
     ### END SOLUTION
 
@@ -259,7 +265,9 @@ grader.check("in-print", in_print)
 
 
 # %%
-def broken(step, prompt: list[int], n: int, stop_ids: set[int]) -> list[int]:
+def broken(
+    step, prompt: list[int], n: int, stop_ids: set[int]
+) -> list[int]:
     """At most `n` tokens after `prompt`, up to a stop id. As found; leave it as it is."""
     tokens = list(prompt)
     token = step(tokens)
@@ -295,7 +303,9 @@ def broken(step, prompt: list[int], n: int, stop_ids: set[int]) -> list[int]:
 
 
 # %% nbgrader={"grade_id": "three-faults-answer", "solution": true}
-def mended(step, prompt: list[int], n: int, stop_ids: set[int]) -> list[int]:
+def mended(
+    step, prompt: list[int], n: int, stop_ids: set[int]
+) -> list[int]:
     """At most `n` tokens after `prompt`, up to a stop id."""
     ### BEGIN SOLUTION
     tokens = list(prompt)
@@ -360,10 +370,19 @@ def chatbot() -> dict:
         rates[twice] *= 2
         for batch in range(1, 513):
             read = weights + batch * 2250 * cache
-            step = max(read / rates["bandwidth"], 2 * 8e9 * batch / rates["flops"])
+            step = max(
+                read / rates["bandwidth"], 2 * 8e9 * batch / rates["flops"]
+            )
             busy = 2 * 8e9 * 2000 / rates["flops"] + 500 * step / batch
-            if step <= 0.015 and weights + batch * 2500 * cache <= rates["memory"]:
-                best = min(best, (busy, {"twice": twice, "batch": batch}), key=lambda one: one[0])
+            if (
+                step <= 0.015
+                and weights + batch * 2500 * cache <= rates["memory"]
+            ):
+                best = min(
+                    best,
+                    (busy, {"twice": twice, "batch": batch}),
+                    key=lambda one: one[0],
+                )
     return best[1]
     ### END SOLUTION
 
@@ -373,9 +392,16 @@ grader.check("chatbot", chatbot)
 
 # %% tags=["solution-only", "hide-input"]
 weights, user, in_time = 16e9, 2250 * 131_072, 0.015 * 3.35e12
-users, full = int((in_time - weights) / user), int((80e9 - weights) / (2500 * 131_072))
+users, full = (
+    int((in_time - weights) / user),
+    int((80e9 - weights) / (2500 * 131_072)),
+)
 steps = [
-    1e3 * 500 * step / batch for step, batch in ((0.015, users), ((weights + full * user) / 6.7e12, full))
+    1e3 * 500 * step / batch
+    for step, batch in (
+        (0.015, users),
+        ((weights + full * user) / 6.7e12, full),
+    )
 ]
 markdown(
     f"With the bandwidth as it was, 15 ms read {in_time / 1e9:.0f} GB: the weights and {users} "

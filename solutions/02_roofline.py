@@ -58,7 +58,7 @@ grader = lumen.grading.for_chapter("02")
 # unpacked to bf16 in registers, where the arithmetic happens. Contexts are short: leave the cache out.
 #
 # How many users must share a decode step before arithmetic takes as long as reading the weights? Three significant figures
-# are enough here and everywhere below.
+# are enough here, in 3 and in 4.
 #
 # <details><summary>Hint 1: the question again</summary>
 #
@@ -101,7 +101,8 @@ grader.check("users-to-ridge", users_to_ridge)
 # **Build** · difficulty 3 of 5 · importance 5 of 5 · 15 minutes · 3 points
 #
 # Write `count_flops(config, context)`: the FLOPs of one token that goes through the whole model and sees `context` keys, its
-# own among them. Count every matrix product: projections, attention, MLP, head. Leave out norms, rotations, softmax.
+# own among them, exactly. Count every matrix product: projections, attention, MLP, head. Leave out norms, rotations,
+# softmax.
 #
 # A `ModelConfig` has `hidden_size`, `num_heads`, `num_kv_heads`, `head_dim`, `intermediate_size`, `num_layers`,
 # `vocab_size`, `mlp` (`"swiglu"`, `"relu"` or `"gelu"`) and `window` (`None`, or the number of keys that a token sees at
@@ -311,8 +312,8 @@ grader.check("utilisation", utilisation)
 # **Debug** · difficulty 3 of 5 · importance 4 of 5 · 12 minutes · 2 points
 #
 # To leave chance out, the machine of this exercise is simulated. `machine.read(start, size)` reads `size` bytes of its 1 GiB
-# from address `start` on, `machine.clock()` tells its time in seconds, `machine.cache_bytes` is the size of its cache. Each
-# call of `read` costs 2 µs on top. What was read last stays in the cache.
+# from address `start` on, `machine.clock()` tells the seconds since it was switched on, which is a while ago, and
+# `machine.cache_bytes` is the size of its cache. Each call of `read` costs 2 µs on top. What was read last stays in the cache.
 #
 # This one's memory delivers 20 GB/s. The benchmark disagrees.
 

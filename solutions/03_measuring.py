@@ -32,10 +32,16 @@ import os
 import subprocess
 import sys
 
-if importlib.util.find_spec("lumen") is None:  # Colab: brings lumen, leaves torch and numpy as they are
+if (
+    importlib.util.find_spec("lumen") is None
+):  # Colab: brings lumen, leaves torch and numpy as they are
     repository = "git+https://github.com/lumen-course/lumen@main"
-    wanted = "lumen-inference @ " + os.environ.get("LUMEN_SOURCE", repository)
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", wanted], check=True)
+    wanted = "lumen-inference @ " + os.environ.get(
+        "LUMEN_SOURCE", repository
+    )
+    subprocess.run(
+        [sys.executable, "-m", "pip", "install", "-q", wanted], check=True
+    )
     importlib.invalidate_caches()
 
 import lumen
@@ -291,9 +297,11 @@ def broken_read_stream(reads):
 #
 # - the first event often has `{"delta": {"role": "assistant", "content": ""}}`: no token;
 # - an event may carry **several** tokens, and an event with empty or missing content carries nothing that a user sees;
+#   white space is text;
 # - a read ends anywhere, also inside an event or a character; and it may hold several events;
 # - the last event before `data: [DONE]` has `"choices": []` and `"usage": {"completion_tokens": …}`, the bill. It may come
-#   late, and it is not part of the answer. It says how many tokens the answer had, in all its events together.
+#   late, and it is not part of the answer. It says how many tokens the answer had, in all its events together. In the other
+#   events `usage` is missing or `null`.
 #
 # Mend it. An event with text arrives at the time of the read that completed it, so two events completed by one read arrive at
 # the same moment, a gap of 0 apart. `gaps` lie between arrivals; TPOT is the time from the first arrival to the last over
@@ -370,7 +378,7 @@ grader.check("read-stream", read_stream)
 # - **a** With a TTFT of 0.5 s and a TPOT of 50 ms, an answer of 100 tokens takes 5.45 s.
 # - **b** TTFT is the duration of the prefill.
 # - **c** TPOT and inter-token latency are two names of one quantity, so a p99 limit on TPOT also bounds the stalls.
-# - **d** At 1,000 tokens per second a server completes 100 answers of ten tokens each per second.
+# - **d** At 1,000 tokens of answers per second a server completes 100 answers of ten tokens each per second.
 # - **e** The p99 of a fleet is the mean of the p99s of its replicas.
 #
 # Which are wrong? And one number for **e**: a replica answers 900 requests in 0.2 s each, another one 100 requests in 2 s

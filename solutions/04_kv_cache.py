@@ -148,8 +148,21 @@ grader.check("token-prices", token_prices)
 class SlotCache(Cache):
     """Keys and values of `size` positions per row, reserved; position p lives in slot p."""
 
-    def __init__(self, config, rows: int, size: int, dtype=torch.float32, device="cpu"):
-        shape = config.num_layers, rows, config.num_kv_heads, size, config.head_dim
+    def __init__(
+        self,
+        config,
+        rows: int,
+        size: int,
+        dtype=torch.float32,
+        device="cpu",
+    ):
+        shape = (
+            config.num_layers,
+            rows,
+            config.num_kv_heads,
+            size,
+            config.head_dim,
+        )
         self.k = torch.zeros(shape, dtype=dtype, device=device)
         self.v = torch.zeros(shape, dtype=dtype, device=device)
         self.size = size
@@ -160,13 +173,22 @@ class SlotCache(Cache):
         super().begin(pos)
         ### BEGIN SOLUTION
         if int(pos.max()) >= self.size:
-            raise CacheFull(f"Position {int(pos.max())} does not fit into {self.size} slots.")
+            raise CacheFull(
+                f"Position {int(pos.max())} does not fit into {self.size} slots."
+            )
         after = torch.maximum(self.lengths, pos.amax(1) + 1)
         slots = torch.arange(max(int(after.max()), 1), device=pos.device)
         self.k_pos = torch.where(slots < after[:, None], slots, -1)
         ### END SOLUTION
 
-    def update(self, layer: int, k: torch.Tensor, v: torch.Tensor, pos: torch.Tensor, q=None):
+    def update(
+        self,
+        layer: int,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        pos: torch.Tensor,
+        q=None,
+    ):
         """Store k, v (B, Hkv, T, D); return keys and values (B, Hkv, S, D) and k_pos (B, S)."""
         ### BEGIN SOLUTION
         row, column = (pos >= 0).nonzero(as_tuple=True)
@@ -174,7 +196,11 @@ class SlotCache(Cache):
         self.k[layer][row, :, slot] = k[row, :, column]
         self.v[layer][row, :, slot] = v[row, :, column]
         end = self.k_pos.shape[1]
-        return self.k[layer][:, :, :end], self.v[layer][:, :, :end], self.k_pos
+        return (
+            self.k[layer][:, :, :end],
+            self.v[layer][:, :, :end],
+            self.k_pos,
+        )
         ### END SOLUTION
 
     def rewind(self, lengths: torch.Tensor) -> None:
@@ -182,7 +208,9 @@ class SlotCache(Cache):
         ### BEGIN SOLUTION
         lengths = torch.as_tensor(lengths, device=self.lengths.device)
         if bool((lengths > self.lengths).any()):
-            raise ValueError(f"{lengths.tolist()} is beyond what the rows hold, {self.lengths.tolist()}.")
+            raise ValueError(
+                f"{lengths.tolist()} is beyond what the rows hold, {self.lengths.tolist()}."
+            )
         self.lengths = lengths
         ### END SOLUTION
 
@@ -235,12 +263,16 @@ def attend_broken(q, k, v):
 
 
 # %% nbgrader={"grade_id": "two-new-tokens-answer", "solution": true}
-def attend_mended(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+def attend_mended(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
+) -> torch.Tensor:
     """The T newest of S tokens attend to all S. q (B, H, T, D), k and v (B, Hkv, S, D) -> (B, H, T, D)."""
     ### BEGIN SOLUTION
     groups, new, total = q.shape[1] // k.shape[1], q.shape[2], k.shape[2]
     k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
-    mask = torch.ones(new, total, dtype=torch.bool, device=q.device).tril(total - new)
+    mask = torch.ones(new, total, dtype=torch.bool, device=q.device).tril(
+        total - new
+    )
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
     ### END SOLUTION
 
@@ -266,17 +298,30 @@ grader.check("two-new-tokens", attend_mended)
 class BrokenCache(Cache):
     """Grows by concatenation, like the chapter's `MyCache`. Two methods are wrong."""
 
-    def __init__(self, config, rows: int, dtype=torch.float32, device="cpu"):
-        empty = torch.zeros(rows, config.num_kv_heads, 0, config.head_dim, dtype=dtype, device=device)
+    def __init__(
+        self, config, rows: int, dtype=torch.float32, device="cpu"
+    ):
+        empty = torch.zeros(
+            rows,
+            config.num_kv_heads,
+            0,
+            config.head_dim,
+            dtype=dtype,
+            device=device,
+        )
         self.k = [empty] * config.num_layers
         self.v = [empty] * config.num_layers
-        self.positions = torch.zeros(rows, 0, dtype=torch.int64, device=device)
+        self.positions = torch.zeros(
+            rows, 0, dtype=torch.int64, device=device
+        )
         self.lengths = torch.zeros(rows, dtype=torch.int64, device=device)
 
     def begin(self, pos):
         super().begin(pos)
         held = self.positions.shape[1]
-        slots = torch.arange(held, held + pos.shape[1], device=pos.device).expand_as(pos)
+        slots = torch.arange(
+            held, held + pos.shape[1], device=pos.device
+        ).expand_as(pos)
         self.new_positions = torch.cat([self.positions, slots], 1)
 
     def update(self, layer, k, v, pos, q=None):
@@ -328,7 +373,9 @@ class MendedCache(BrokenCache):
         """Forget every position >= lengths (B,)."""
         ### BEGIN SOLUTION
         self.lengths = torch.as_tensor(lengths, device=self.lengths.device)
-        self.positions = self.positions.masked_fill(self.positions >= self.lengths[:, None], -1)
+        self.positions = self.positions.masked_fill(
+            self.positions >= self.lengths[:, None], -1
+        )
         ### END SOLUTION
 
 
@@ -442,10 +489,17 @@ def cards_for(users: int, context: int) -> dict[str, object]:
         for count in (1, 2, 4, 8):
             for kv in ("bf16", "fp8"):
                 card = hardware.CHIPS[chip]
-                held = cost.weight_storage(big, "bf16") + cost.kv_bytes(big, context, users, kv)
+                held = cost.weight_storage(big, "bf16") + cost.kv_bytes(
+                    big, context, users, kv
+                )
                 fits = held <= 0.9 * count * card.memory
                 if fits and held / (count * card.bandwidth) <= 0.025:
-                    found.append((count * price, {"chip": chip, "count": count, "kv": kv}))
+                    found.append(
+                        (
+                            count * price,
+                            {"chip": chip, "count": count, "kv": kv},
+                        )
+                    )
     return min(found, key=lambda one: one[0])[1]
     ### END SOLUTION
 
@@ -455,7 +509,9 @@ grader.check("sixty-four-users", cards_for)
 
 # %% tags=["solution-only"]
 for users, context in ((8, 8192), (64, 8192), (32, 32_768), (300, 8192)):
-    print(f"{users:3} users of {context:6,} tokens: {cards_for(users, context)}")
+    print(
+        f"{users:3} users of {context:6,} tokens: {cards_for(users, context)}"
+    )
 
 # %% [markdown] tags=["solution-only"]
 # For 64 users of 8,192 tokens two H200 with an fp8 cache are the cheapest; the bf16 cache alone rules two of any card out.

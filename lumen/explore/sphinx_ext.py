@@ -16,13 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes  # type: ignore[import-untyped]
-from myst_nb.sphinx_ import HideCodeCellNode
+from myst_nb.sphinx_ import HideCodeCellNode  # type: ignore[import-untyped]
 from sphinx.util.docutils import SphinxDirective
 
 from lumen.explore.widget import inline_module
 
 MIME = "application/vnd.plotly.v1+json"
-MEASURED = "application/vnd.lumen.measured+json"  # beside the text of `provenance`: for a test, not for readers
+MEASURED = (
+    "application/vnd.lumen.measured+json"  # beside the text of `provenance`: for a test, not for readers
+)
 _PLAIN_SPAN = re.compile(r'<span class="(?:n|p|w)">([^<]*)</span>')
 _TITLE = re.compile(r"\A# @title[^\n]*\n")
 _MARKER = re.compile(r"^[ \t]*### (BEGIN|END) (SOLUTION|HIDDEN TESTS)[ \t]*\n?", flags=re.MULTILINE)

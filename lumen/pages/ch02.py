@@ -613,10 +613,9 @@ def moves_text() -> str:
     none = found["KV cache instead of none (ch. 4)"]
     step = cost.step_bytes(base, 8, 2048)
     spec = gain(found["4 drafts, 80 % accepted (ch. 15)"])
-    crowd = [
-        decode_point(base, batch=1024, length=64, **more)
-        for more in ({}, {"rows": 5, "tokens": cost.expected_tokens(0.8, 4), "extra": 4 * DRAFT_COST})
-    ]
+    drafts: dict[str, Any] = {"rows": 5, "tokens": cost.expected_tokens(0.8, 4), "extra": 4 * DRAFT_COST}
+    no_drafts: dict[str, Any] = {}
+    crowd = [decode_point(base, batch=1024, length=64, **more) for more in (no_drafts, drafts)]
     return (
         "Bold are tokens per second, after over before; numbers in brackets are chapters, some still planned. "
         "Three readings:\n\n"

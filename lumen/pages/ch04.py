@@ -160,7 +160,7 @@ def law_figure(slow: Curves, fast: Curves, prompt: int) -> go.Figure:
     """Time since the start, on logarithmic axes, beside the rows that were counted."""
     new = len(slow[0])
     n = list(range(1, new + 1))
-    sums = {}
+    sums: dict[str, list[float]] = {}
     for name, runs in (("slow", slow), ("fast", fast)):
         at, sums[name] = 0.0, []
         for seconds in middle(runs):

@@ -88,7 +88,7 @@ def holes_figure(waits: Sequence[Wait]) -> go.Figure:
         )
     fig.update_layout(barmode="overlay", bargap=0.2)
     fig.update_yaxes(visible=False)
-    label_line(fig, 0, "pool", "blue: taken, orange: free", anchor="left", shift=52)
+    label_line(fig, 0, 0, "blue: taken, orange: free", palette.grey, anchor="left", shift=52)
     return fig
 
 

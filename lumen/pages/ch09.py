@@ -310,7 +310,11 @@ def chunk_table(prompt: int = 8192) -> Table:
     rows = []
     for name in CARDS:
         for limit in (0.02, 0.1):
-            chunk = most(limit, lambda count, name=name: card_step(name, count, prompt - count), prompt)
+
+            def whole(count: int, name: str = name) -> float:
+                return card_step(name, count, prompt - count)
+
+            chunk = most(limit, whole, prompt)
             wait = "–"
             if chunk > 0:
                 starts = range(0, prompt, chunk)

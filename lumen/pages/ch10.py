@@ -277,8 +277,8 @@ def knee(step: Step, answer: int, slots: int, count: int = 6000) -> Knee:
     i = next((i for i, value in enumerate(inside) if i and value > crowd), len(inside) - 1)
     part = (crowd - inside[i - 1]) / (inside[i] - inside[i - 1])
     simulated = rates[i - 1] + part * (rates[i] - rates[i - 1])
-    tails = [[percentile(p.ttft, q) for p in played] for q in (50, 90)]
-    return Knee(mu, rates, inside, *tails, formula, simulated, crowd)
+    median, tail = ([percentile(p.ttft, q) for p in played] for q in (50, 90))
+    return Knee(mu, rates, inside, median, tail, formula, simulated, crowd)
 
 
 def knee_figure(found: Knee) -> go.Figure:

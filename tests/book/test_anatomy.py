@@ -167,9 +167,9 @@ def production(c: Chapter) -> None:
 
 def recap(c: Chapter) -> None:
     """Computed, not typed: a call that is given what was found."""
-    assert re.search(r"(markdown|table|callout)\(\s*\w+[.(]\w*\(?.+\)", c.section("Recap"), re.S) or "{" in c.section(
-        "Recap"
-    )
+    assert re.search(
+        r"(markdown|table|callout)\(\s*\w+[.(]\w*\(?.+\)", c.section("Recap"), re.S
+    ) or "{" in c.section("Recap")
 
 
 def quiz(c: Chapter) -> None:

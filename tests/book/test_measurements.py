@@ -17,8 +17,7 @@ from lumen.explore.last_cell import MIME
 
 ROOT = Path(__file__).parents[2]
 # Chapters without `provenance` in their last cell. Each must lack it, so a chapter that has it leaves the list.
-NOT_YET = {
-}
+NOT_YET = {}
 NEAR = 0.10  # how far a second measurement of a quantity may lie from the store's: other minutes, other neighbours
 
 

@@ -10,5 +10,4 @@ SLIPS: dict[tuple[str, str], list[str]] = {}
 IDLE: dict[tuple[str, str], list[str]] = {}
 
 # Chips whose price the task's text does not state.
-PRICES = {
-}
+PRICES = {}

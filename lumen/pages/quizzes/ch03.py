@@ -36,6 +36,7 @@ QUESTIONS = [
         "right": "100 gaps: 1 − 0.995^100 = 39.4 %.",
         "wrong": "All gaps of an answer must be clean for it to be clean.",
         "slips": [
+            {"answer": 0.394, "why": "That is the share of 1; in percent it is 39.4."},
             {"answer": 0.5, "why": "That is the share of the gaps. An answer has a hundred of them."},
             {"answer": 50, "why": "Adding 100 × 0.5 % counts answers with two stalls twice."},
             {"answer": 60.6, "why": "That is the share of clean answers."},
@@ -69,7 +70,8 @@ QUESTIONS = [
     },
     {
         "kind": "numeric",
-        "question": "One server, service time 100 ms, Poisson arrivals at a load of 80 %. The mean latency?",
+        "question": "One server that takes 100 ms for every request, one at a time, Poisson arrivals at a load "
+        "of 80 %. The mean latency?",
         "answer": 300,
         "tolerance": 5,
         "unit": "ms",
@@ -98,8 +100,8 @@ QUESTIONS = [
             },
             {
                 "text": "A later first token, by the factor 1 / (1 − load)",
-                "why": "That factor belongs to one server with one place. With 64 places hardly anybody waits at 90 "
-                "%.",
+                "why": "That factor belongs to one server with one place. With 64 places few wait at 90 %, and "
+                "not for long.",
             },
             {
                 "text": "Nothing until it is full",
