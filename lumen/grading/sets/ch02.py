@@ -49,8 +49,7 @@ exercises.add(
             Slip(
                 cost.ridge(A100_40GB),
                 "A weight does 2 FLOPs for its 1 byte here. 201 comes of 16-bit weights, of a multiply-add "
-                "counted as one "
-                "FLOP, or of a peak of 624 for int8 arithmetic.",
+                "counted as one FLOP, or of a peak of 624 for int8 arithmetic.",
             ),
             Slip(
                 2 * cost.ridge(A100_40GB),
@@ -444,6 +443,8 @@ def _off(got: float, rate: float, machine: Machine) -> str:
     def about(value: float, right: float) -> bool:
         return abs(value / right - 1) < 0.1
 
+    if math.isnan(got):
+        return ""
     if any(about(got * unit, rate) for unit in (1e3, 1e6, 1e9, 1e12, 2**10, 2**20, 2**30, 1 / 8)):
         return UNIT
     if about(got * rate, 1):

@@ -144,7 +144,7 @@ exercises.add(
                 ("rank", "p99 lies straight between its two neighbours, at rank 0.99 · (n − 1)."),
                 (
                     "floor",
-                    "p99 lies *between* two neighbours: go from the lower one by what rank 0.99 · (n − 1) has left.",
+                    "p99 lies *between* two neighbours: go from the lower one by the rest of the rank.",
                 ),
                 ("below", "a request exactly at its limits keeps them: at most means `<=`."),
             )
@@ -404,7 +404,7 @@ exercises.add(
                 Slip(1.1, "that is the mean of the two p99s: pool the thousand and look at the slowest ten."),
                 Slip(
                     0.38,
-                    "that is the mean latency, and the mean of the two p99s by their requests. A p99 is neither.",
+                    "that is the mean latency, and that of the p99s by their requests. A p99 is neither.",
                 ),
                 Slip(0.2, "a hundred of the thousand requests take longer, and p99 leaves out only ten."),
             ],

@@ -1,5 +1,9 @@
 """Right and wrong answers to the exercises of chapter 02."""
 
+import math
+
+import numpy as np
+
 from lumen.grading.proof import Answers
 from lumen.grading.sets import ch02 as given
 
@@ -24,6 +28,10 @@ def without_return(config, context):
     given._flops(config, context)
 
 
+def gates_relu(config, context):
+    return given._flops(config, context, matrices=2 if config.mlp == "gelu" else 3)
+
+
 # utilisation --------------------------------------------------------------------------------------
 def by_rates(step, card):
     """As rates: what was done a second over what could be."""
@@ -44,6 +52,20 @@ def one_long_walk(machine):
     return 2**28 / (machine.clock() - start)
 
 
+def too_short_for_its_call(machine):
+    """Four caches at a time, however small the cache."""
+    size, start = 4 * machine.cache_bytes, machine.clock()
+    machine.read(0, size)
+    return size / (machine.clock() - start)
+
+
+def all_day(machine):
+    start = machine.clock()
+    for _ in range(50_000):
+        machine.read(0, 2**30)
+    return 50_000 * 2**30 / (machine.clock() - start)
+
+
 def past_the_end(machine):
     machine.read(2**30, 2**20)
     return 0.0
@@ -59,6 +81,7 @@ ANSWERS = {
         wrong=[
             (lambda config, context: given._flops(config.with_(window=None), context), "A window ends"),
             (without_return, "`return` missing"),
+            (gates_relu, "has a gate"),
         ],
         lumen=["lumen.cost.flops_per_token", "lumen.cost.step_flops"],
     ),
@@ -72,13 +95,18 @@ ANSWERS = {
         ],
     ),
     "utilisation": Answers(
-        right=[by_rates],
-        wrong=[(lambda step, card: tuple(100 * share for share in by_rates(step, card)), "26.35 at [0]")],
+        right=[by_rates, lambda step, card: [float(f"{share:.3g}") for share in by_rates(step, card)]],
         lumen=["lumen.cost.mfu", "lumen.cost.mbu"],
     ),
     "memory-bandwidth": Answers(
-        right=[one_long_walk],
-        wrong=[(past_the_end, "lies outside"), (lambda machine: "20 GB/s", "a number of bytes per second")],
+        right=[one_long_walk, lambda machine: np.array(one_long_walk(machine))],
+        wrong=[
+            (past_the_end, "lies outside"),
+            (lambda machine: "20 GB/s", "a number of bytes per second"),
+            (lambda machine: math.nan, "nan GB/s"),
+            (too_short_for_its_call, "2 µs"),
+            (all_day, "more than 2 GiB read"),
+        ],
         no_lumen="lumen has no bandwidth benchmark of a simulated machine",
     ),
     "choose-chips": Answers(

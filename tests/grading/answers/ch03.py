@@ -93,7 +93,11 @@ def reads_wait_for_text(reads):
 
 
 ANSWERS = {
-    "report": Answers(right=[report_by_hand], lumen=["lumen.serve.load.summarize"]),
+    "report": Answers(
+        right=[report_by_hand],
+        wrong=[(lambda requests, limits: requests[0] and report_by_hand(requests, limits), "IndexError")],
+        lumen=["lumen.serve.load.summarize"],
+    ),
     "who-notices": Answers(
         right=[52.8, 52.9, 53, 100 - 100 * math.exp(300 * math.log(399 / 400))],
         wrong=[(53.97, "30 gaps"), (30, "larger by a factor of about 2")],
@@ -101,6 +105,7 @@ ANSWERS = {
     ),
     "quantile": Answers(
         right=[quantile, quantile_walking],
+        wrong=[(lambda q, bounds, replicas: quantile(q, bounds, replicas[:2]), "gave: 0.395")],
         no_lumen="lumen exports histograms and leaves their quantiles to Prometheus",
     ),
     "read-stream": Answers(
