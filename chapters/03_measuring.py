@@ -16,7 +16,7 @@
 #
 # [Colab: chapter](https://colab.research.google.com/github/lumen-course/lumen/blob/main/chapters/03_measuring.ipynb) [Colab: exercises](https://colab.research.google.com/github/lumen-course/lumen/blob/main/exercises/03_measuring.ipynb) [Colab: solutions](https://colab.research.google.com/github/lumen-course/lumen/blob/main/solutions/03_measuring.ipynb)
 #
-# CPU is enough · read 30 min · run 1 min · practise 96 min · here: [exercises](../exercises/03_measuring.ipynb), [solutions](../solutions/03_measuring.ipynb)
+# CPU is enough · read 30 min · run 2 min · practise 96 min · here: [exercises](../exercises/03_measuring.ipynb), [solutions](../solutions/03_measuring.ipynb)
 #
 # </div>
 
@@ -48,16 +48,12 @@ import os
 import subprocess
 import sys
 
-if (
-    importlib.util.find_spec("lumen") is None
-):  # Colab: brings lumen, leaves torch and numpy as they are
-    repository = "git+https://github.com/lumen-course/lumen@main"
-    wanted = "lumen-inference @ " + os.environ.get(
-        "LUMEN_SOURCE", repository
-    )
-    subprocess.run(
-        [sys.executable, "-m", "pip", "install", "-q", wanted], check=True
-    )
+# Colab: brings lumen, leaves torch and numpy as they are
+if importlib.util.find_spec("lumen") is None:
+    address = "git+https://github.com/lumen-course/lumen@main"
+    address = os.environ.get("LUMEN_SOURCE", address)
+    pip = [sys.executable, "-m", "pip", "install", "-q"]
+    subprocess.run([*pip, "lumen-inference @ " + address], check=True)
     importlib.invalidate_caches()
 
 import lumen

@@ -831,7 +831,7 @@ def audit_by_owners():
         store.audit()
         return "passes"
     except PoolCorrupt as problem:
-        return textwrap.fill(f"fails: {problem}", 70)
+        return textwrap.fill(f"fails: {problem}", 55)
 
 
 one = torch.tensor([ids[:40]], device=device)

@@ -199,10 +199,11 @@ def embed(texts, mask_padding=True):
 
 
 # %% tags=["nbval-check-output"]
-long = """Last week I copied all my photos from the old laptop to a network
-drive, renamed the folders by year and threw away what was there twice. Now
-the drive is full, and I want to delete every file that is older than a month
-and larger than a gigabyte, but keep the folders. How do I do that?"""
+long = """Last week I copied all my photos from the old laptop to a
+network drive, renamed the folders by year and threw away what was there
+twice. Now the drive is full, and I want to delete every file that is older
+than a month and larger than a gigabyte, but keep the folders. How do I do
+that?"""
 texts = [STORED, "Rust?", long]
 theirs = encoder.encode(texts)  # sentence-transformers
 ours = embed(texts)

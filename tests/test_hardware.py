@@ -324,3 +324,22 @@ def test_a_step_keeps_products_and_operators_apart(small):
     between = step.operators_s[-1] * step.count
     assert products > 0 and between > 0 and products + between <= whole
     assert len(step.between) == len(layers.some(1)) and step.count > 10 * len(layers.layers)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (
+            "model name\t: Intel(R) Xeon(R)  Platinum 8488C\nmodel\t: 143\ncpu family\t: 6\n",
+            "Intel(R) Xeon(R) Platinum 8488C",
+        ),
+        ("cpu family\t: 25\nmodel\t\t: 1\nmodel name\t: AMD EPYC\n", "AMD EPYC (family 25, model 1)"),
+        ("cpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD EPYC\n", "AMD EPYC (family 25, model 17)"),
+        ("Hardware\t: BCM2711\n", "BCM2711"),
+        ("processor\t: 0\n", ""),
+    ],
+)
+def test_a_hidden_processor_is_told_from_its_siblings(text, name):
+    from lumen.hardware.identity import cpu_of
+
+    assert cpu_of(text) == name

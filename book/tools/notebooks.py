@@ -4,6 +4,7 @@
     python book/tools/notebooks.py 04_kv_cache         only this one, in both folders
     python book/tools/notebooks.py --force 02_roofline run it although its code did not change
     python book/tools/notebooks.py --no-run            sync the text; outputs of changed notebooks are dropped
+    python book/tools/notebooks.py --keep 02_roofline  sync; unchanged cells keep older outputs, and --check says so
     python book/tools/notebooks.py --check             change nothing, exit 1 when one is out of step (CI)
 
 A notebook's metadata holds the hash of the code that made its outputs, of the evidence files that it read and of its
@@ -87,7 +88,7 @@ def stamp(notebook: NotebookNode) -> str:
     return sync.source_hash(notebook, [file.read_bytes() if file.is_file() else b"" for file in files])
 
 
-def build(path: Path, force: bool, execute: bool) -> str:
+def build(path: Path, force: bool, execute: bool, keep: bool = False) -> str:
     """Bring one notebook up to date; returns what was done in words ("" when nothing)."""
     kind, name, target = path.parent.name, path.stem, path.with_suffix(".ipynb")
     text = sync.fill(path.read_text("utf8"), kind, name)
@@ -96,6 +97,9 @@ def build(path: Path, force: bool, execute: bool) -> str:
     if sync.ran(old, wanted) and not force:
         sync.carry(new, old)
         new.metadata["lumen"] = {"source_hash": wanted}
+    elif keep and old is not None:
+        sync.carry_unchanged(new, old)
+        new.metadata["lumen"] = old.metadata.get("lumen", {})  # the older hash: it stays out of step
     elif execute:
         start = time.perf_counter()
         run(new, path.parent, f"{kind}/{name}")
@@ -143,6 +147,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--force", action="store_true")
     parser.add_argument("--no-run", action="store_true")
+    parser.add_argument("--keep", action="store_true")
     args = parser.parse_args(argv)
     try:
         paths = texts(args.names)
@@ -158,7 +163,7 @@ def main(argv: list[str]) -> int:
     failed = 0
     for path in tqdm(paths, desc="notebooks", unit="notebook", disable=len(paths) < 2):
         try:
-            if done := build(path, args.force, not args.no_run):
+            if done := build(path, args.force, not args.no_run, args.keep):
                 tqdm.write(f"{path.relative_to(repo.ROOT)}: {done}")
         except (ValueError, KeyError, CellExecutionError) as error:
             failed += 1

@@ -168,6 +168,14 @@ def carry(new: NotebookNode, old: NotebookNode) -> None:
         mine.execution_count, mine.outputs = theirs.execution_count, theirs.outputs
 
 
+def carry_unchanged(new: NotebookNode, old: NotebookNode) -> None:
+    """Put the outputs of `old` into those cells of `new` that did not change; the others stay without."""
+    kept = {cell.id: cell for cell in _code(old)}
+    for mine in _code(new):
+        if theirs := kept.get(mine.id):
+            mine.execution_count, mine.outputs = theirs.execution_count, theirs.outputs
+
+
 def _code(notebook: NotebookNode) -> list[NotebookNode]:
     return [c for c in notebook.cells if c.cell_type == "code"]
 

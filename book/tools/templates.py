@@ -18,8 +18,9 @@ import sys
 if importlib.util.find_spec("lumen") is None:
     address = "{source}"
     address = os.environ.get("LUMEN_SOURCE", address)
+    wanted = "{wanted} @ " + address
     pip = [sys.executable, "-m", "pip", "install", "-q"]
-    subprocess.run([*pip, "{wanted} @ " + address], check=True)
+    subprocess.run([*pip, wanted], check=True)
     importlib.invalidate_caches()
 
 import lumen

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import textwrap
 from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
@@ -59,9 +60,9 @@ def reveal(
     said = guess.value if isinstance(guess, Guess) else guess
     if said is not None and not (isinstance(guess, Guess) and log and said <= 0):
         rows.insert(0, (YOURS, _samples("guess", said, log=log), palette.grey, "circle-open"))
-    fig = figure(
-        title, x=f"{what} ({unit})" if what else unit, y="source of the number", height=260, log_x=log
-    )
+    words = textwrap.wrap(f"{what} ({unit})" if what else unit, 36)  # a phone's width
+    height = 260 + 18 * (len(words) - 1)
+    fig = figure(title, x="<br>".join(words), y="source of the number", height=height, log_x=log)
     everything = [v for _, samples, _, _ in rows for v in samples]
     ends = _room(min(everything), max(everything), log)
     for name, samples, color, symbol in rows:

@@ -8,6 +8,7 @@ from typing import Any
 from IPython.display import display
 
 from lumen.explore.lab import milliseconds, numbers, show_recorded, why_static
+from lumen.explore.theme import palette
 from lumen.serve.load import Record, percentile
 
 BARS = 96  # the widest run; more tokens than bars would be pixels
@@ -47,7 +48,7 @@ class StallLab:
         gaps = done.itl
         top = max(gaps)
         bars = "".join(
-            f'<i style="flex:1 1 0;background:currentColor;opacity:{0.9 if gap > 3 * percentile(gaps, 50) else 0.4};'
+            f'<i style="flex:1 1 0;background:{palette.orange if gap > 3 * percentile(gaps, 50) else palette.blue};'
             f'height:{max(1, round(100 * gap / top))}%"></i>'
             for gap in gaps
         )

@@ -67,9 +67,12 @@ class Notebook:
 
 def notebook_answers(path: Path) -> Notebook:
     """Run the cells of a solution text (py:percent) that define something, and find what each check is handed."""
+    import torch
+
     import lumen
 
     text = path.read_text("utf8")
+    gradients = torch.is_grad_enabled()
     names: dict[str, Any] = {"__name__": "__main__", "lumen": lumen, "session": None}
     answers = {}
     starts = [match.start() for match in re.finditer(r"^# %%", text, re.M)] + [len(text)]
@@ -81,8 +84,11 @@ def notebook_answers(path: Path) -> Notebook:
         tree = ast.parse("\n" * line + source)
         checks: list[Any] = [node for node in ast.walk(tree) if _is_check(node)]
         if not checks and "scoreboard()" not in source:
-            with contextlib.redirect_stdout(io.StringIO()):
-                exec(compile(tree, str(path), "exec"), names)
+            try:
+                with contextlib.redirect_stdout(io.StringIO()):
+                    exec(compile(tree, str(path), "exec"), names)
+            finally:
+                torch.set_grad_enabled(gradients)  # the notebooks turn them off, for themselves
         for node in checks:
             code = compile(ast.Expression(node.args[1]), str(path), "eval")
             answers[node.args[0].value] = eval(code, names)

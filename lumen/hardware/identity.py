@@ -11,19 +11,32 @@ from pathlib import Path
 
 
 def cpu_name() -> str:
-    """The processor's marketing name."""
+    """The processor's marketing name; where a virtual machine hides which one it is, with its family and model."""
     try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.lower().startswith(("model name", "hardware")):
-                return " ".join(line.split(":", 1)[1].split())
+        name = cpu_of(Path("/proc/cpuinfo").read_text())
     except OSError:
-        pass
+        name = ""
+    if name:
+        return name
     if sys.platform == "darwin":
         asked = ["sysctl", "-n", "machdep.cpu.brand_string"]
         answer = subprocess.run(asked, capture_output=True, text=True, check=False)
         if answer.returncode == 0 and answer.stdout.strip():
             return answer.stdout.strip()
     return platform.processor() or platform.machine() or "unknown CPU"
+
+
+def cpu_of(cpuinfo: str) -> str:
+    """The name in the text of /proc/cpuinfo, "" when it has none.
+
+    "AMD EPYC" alone may be any of five generations, so a name without a digit gets family and model.
+    """
+    pairs = [line.split(":", 1) for line in cpuinfo.splitlines() if ":" in line]
+    said = {key.strip().lower(): " ".join(value.split()) for key, value in reversed(pairs)}
+    name = said.get("model name") or said.get("hardware") or ""
+    if name and not any(c.isdigit() for c in name) and "cpu family" in said and "model" in said:
+        name += f" (family {said['cpu family']}, model {said['model']})"
+    return name
 
 
 def gpu_name() -> str | None:

@@ -103,7 +103,7 @@ def holes_story(waits: Sequence[Wait], positions: int) -> str:
     worst = max(cases, key=lambda w: sum(room for room, _ in w[1]))
     return (
         f"That was the worst moment: {len(worst[1])} holes, the largest of {max(worst[1])[0]:,} positions. In "
-        f"{len(waits):,} steps the queue had to wait, and in {len(cases) / len(waits):.0%} of those there *was* enough "
+        f"{len(waits):,} steps the queue had to wait, and in {len(cases) / len(waits):.1%} of those there *was* enough "
         f"free memory for the next request, {holes_free(waits, positions):.0%} of the pool on average, but no hole was "
         "large enough. This is **external fragmentation**: memory between the allocations, too cut up to be of use."
     )
@@ -141,7 +141,7 @@ def map_figure(lengths: Sequence[int], tables: Sequence[Sequence[int]], blocks: 
                         y=top + 0.5,
                         text=str(p),
                         showarrow=False,
-                        font={"size": 11, "color": "white"},
+                        font={"size": 12},
                     )
             fig.add_scatter(
                 x=[left + (i + 0.5) * size, (block + 0.5) * size],
@@ -168,7 +168,9 @@ def map_figure(lengths: Sequence[int], tables: Sequence[Sequence[int]], blocks: 
             x1=x + 0.94,
             y0=y + 0.06,
             y1=y + 0.94,
-            fillcolor=color if full else "rgba(0,0,0,0)",
+            fillcolor=f"{color}40"
+            if full
+            else "rgba(0,0,0,0)",  # a quarter: the number on it keeps its contrast
             line={"color": color, "width": 1},
         )
     fig.update_xaxes(range=[-0.5, blocks * size + 0.5], showticklabels=False, showgrid=False, zeroline=False)

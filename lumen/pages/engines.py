@@ -101,7 +101,8 @@ def production_markdown(
         raise ValueError("A table of engines needs a row.")
     days = sorted({engine.checked for engine in used})
     when = _day(days[0]) if len(days) == 1 else f"{_day(days[0])} to {_day(days[-1])}"
-    return table_markdown(lines, headers) + f"\n\nNewest releases, and documentation as read, on {when}."
+    shown = f'<div class="stack">\n\n{table_markdown(lines, headers)}\n\n</div>'  # cards on a phone
+    return shown + f"\n\nNewest releases, and documentation as read, on {when}."
 
 
 def production_table(

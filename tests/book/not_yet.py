@@ -22,6 +22,11 @@ NOT_YET: dict[str, str] = {  # page: its rules, a blank between them
 }
 
 
+# Executed before their last edits, on a busy machine: the next publication (`make publish`) executes them again. The
+# tests of outputs pass them over, and fail as soon as one of them is in step again.
+STALE: set[str] = set()
+
+
 def holds(rule: str, name: str, check: Callable[[], None]) -> None:
     """Run `check` on the chapter `name`; where the rule is not kept yet, it must fail."""
     if rule not in NOT_YET.get(name, "").split():

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "lumen/pages/data/engines.yml"
 
 # Chapters whose "In production" still names other versions. It may only shrink: a swept chapter must leave.
-NOT_YET: set[str] = {}
+NOT_YET: set[str] = set()
 
 VERSION = r"\d+\.\d+(?:\.\d+)?(?:rc\d+|\.post\d+)?"
 

@@ -43,6 +43,9 @@ def fault(path: str) -> str | None:
     """What is wrong with `owner/name[@branch]` or `owner/name/blob/branch/file`; None when nothing is."""
     if path in (repo.slug(), f"{repo.slug()}@{repo.branch()}"):
         return None
+    workflow = path.removeprefix(f"{repo.slug()}/actions/workflows/").removesuffix("/badge.svg")
+    if workflow != path:
+        return None if (repo.ROOT / ".github" / "workflows" / workflow).is_file() else "no such workflow"
     start = f"{repo.slug()}/blob/{repo.branch()}/"
     if not path.startswith(start):
         return f"not in {repo.slug()} on branch {repo.branch()}"
@@ -66,7 +69,7 @@ def test_notebooks(published):
 
 
 def test_relative_links_of_notebooks(published):
-    for target in re.findall(r"\]\((?!https?://|#|mailto:)([^)\s#]+)", prose(published)):
+    for target in re.findall(r"\]\((?!https?://|#|mailto:|\{)([^)\s#]+)", prose(published)):
         assert (published.parent / target).is_file(), f"{published.name} links to {target}"
 
 
