@@ -52,8 +52,9 @@ import sys
 if importlib.util.find_spec("lumen") is None:
     address = "git+https://github.com/lumen-course/lumen@main"
     address = os.environ.get("LUMEN_SOURCE", address)
+    wanted = "lumen-inference @ " + address
     pip = [sys.executable, "-m", "pip", "install", "-q"]
-    subprocess.run([*pip, "lumen-inference @ " + address], check=True)
+    subprocess.run([*pip, wanted], check=True)
     importlib.invalidate_caches()
 
 import lumen

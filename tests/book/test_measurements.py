@@ -139,7 +139,8 @@ def test_every_entry_of_the_store_is_a_measurement():
     for text, entry in published["quantities"].items():
         assert str(Name.parse(text)) == text
         assert bench.Timing(tuple(entry["samples"])).median == entry["median"], text
-        assert not entry.get("note"), f"{text} was published although {entry['note']}"
+        if not STALE:  # until a publication went through as a whole, pages show what speaks against a number
+            assert not entry.get("note"), f"{text} was published although {entry['note']}"
 
 
 RECORD = {"machine": {"device": "a"}, "quantities": {str(step(1, 64)): {"seconds": 0.034}}}
