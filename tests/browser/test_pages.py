@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.book.not_yet import NOT_YET
+from tests.book.not_yet import NOT_YET, STALE
 
 from .conftest import BOOK
 
@@ -32,6 +32,13 @@ def forgiven(path: str) -> set[str]:
     return set(NOT_YET.get(name, "").split())
 
 
+def judged(path: str, faults: list[str]) -> list[str]:
+    """The faults that count. Outputs that the next publication replaces are not judged by their looks."""
+    if path.removesuffix(".html") in STALE:
+        return []
+    return [f for f in faults if rule(f) not in forgiven(path)]
+
+
 def rule(fault: str) -> str:
     found = re.match(r"\[([\w:-]+)\]", fault)
     return found[1] if found else ""
@@ -52,10 +59,8 @@ def test_page_reads_well(path, screen, site):
         found[theme] = screen.evaluate(AUDIT, {"theme": theme, "first": theme == "light"})["faults"]
     if screen.viewport_size["width"] > 1000:
         found["axe"] = axe(screen)
-    found["network and console"] = screen.problems
-    lines = [
-        f"{where}: {f}" for where, faults in found.items() for f in faults if rule(f) not in forgiven(path)
-    ]
+    lines = [f"{where}: {f}" for where, faults in found.items() for f in judged(path, faults)]
+    lines += [f"network and console: {problem}" for problem in screen.problems]
     assert not lines, "\n".join(lines)
 
 
@@ -69,7 +74,7 @@ def test_figures_and_explorers_work_from_a_folder(path, wide, site):
         pytest.skip("no figure and no explorer on this page")
     wide.goto((BOOK / path).as_uri(), wait_until="load")
     faults = wide.evaluate(AUDIT, {"theme": "light", "first": True})["faults"]
-    assert [f for f in faults if rule(f) not in forgiven(path)] == []
+    assert judged(path, faults) == []
     assert wide.problems == []
 
 
