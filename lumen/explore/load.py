@@ -11,6 +11,7 @@ from typing import Any
 from IPython.display import display
 
 from lumen.explore.lab import milliseconds, numbers, show_recorded, why_static
+from lumen.explore.theme import palette
 from lumen.serve.load import Record, arrivals, percentile, samples, summarize
 from lumen.serve.load.prompts import from_text
 
@@ -56,7 +57,7 @@ class LoadLab:
         waits = samples(good, "ttft", intended=True)
         summary = summarize(self.records, duration=self.seconds)
         heights = [max(1, round(100 * wait / max(waits))) for wait in waits]
-        style = "flex:1 1 0;background:currentColor;opacity:.6"
+        style = f"flex:1 1 0;background:{palette.blue}"
         bars = "".join(f'<i style="{style};height:{height}%"></i>' for height in heights)
         words = f"Time to first token of {len(waits)} requests in the order they came, up to {milliseconds(max(waits))}"
         chart = (
