@@ -9,7 +9,7 @@
 
 A notebook's metadata holds the hash of the code that made its outputs, of the evidence files that it read and of its
 modules in lumen/pages, so "changed" is exact: the notebook's prose can be mended without a run, and outputs of other
-code, older evidence or other sentences are never shown, unless `--keep` asked for it and tests/book/not_yet.py names it.
+code, older evidence or other sentences are never shown, unless `--keep` asks for it (tests/book/not_yet.py names them).
 """
 
 from __future__ import annotations
