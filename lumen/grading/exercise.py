@@ -192,10 +192,10 @@ class ExerciseSet:
     def table(self) -> str:
         """The Markdown table of a chapter's section 14."""
         rows = [
-            f"| {one.title} | {one.kind} | {one.difficulty} of 5 | {one.importance} of 5 | {one.minutes} |"
+            f"| {one.title} | {one.kind} | {one.difficulty}/5 | {one.importance}/5 | {one.minutes} |"
             for one in self
         ]
-        head = "| exercise | kind | difficulty | importance | minutes |\n| --- | --- | --- | --- | --- |"
+        head = "| exercise | kind | hard | matters | minutes |\n| --- | --- | --- | --- | --- |"
         return "\n".join([head, *rows])
 
 

@@ -121,7 +121,7 @@ def test_unknown_chapter_is_a_sentence():
 def test_headers_and_table():
     line = "**Predict** · difficulty 1 of 5 · importance 5 of 5 · 4 minutes · 1 point"
     assert exercises["kv-bytes"].header() == line
-    assert exercises.table().splitlines()[2] == "| The price of one token | predict | 1 of 5 | 5 of 5 | 4 |"
+    assert exercises.table().splitlines()[2] == "| The price of one token | predict | 1/5 | 5/5 | 4 |"
     assert exercises.points()["loop"] == 3
 
 
