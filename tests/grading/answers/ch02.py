@@ -43,6 +43,11 @@ def by_rates(step, card):
     return done / peak, read / (card["gb_per_s"] * 1e9)
 
 
+def knows_its_model(step, card):
+    """8.03 billion weights, whatever the step says."""
+    return by_rates({**step, "parameters": 8.03e9}, card)
+
+
 # memory-bandwidth ---------------------------------------------------------------------------------
 def one_long_walk(machine):
     """A quarter of the memory once, in pieces of 16 MiB."""
@@ -96,6 +101,7 @@ ANSWERS = {
     ),
     "utilisation": Answers(
         right=[by_rates, lambda step, card: [float(f"{share:.3g}") for share in by_rates(step, card)]],
+        wrong=[(knows_its_model, "1.1 billion weights")],
         lumen=["lumen.cost.mfu", "lumen.cost.mbu"],
     ),
     "memory-bandwidth": Answers(
