@@ -65,8 +65,8 @@ grader = lumen.grading.for_chapter("09")
 # - A running request further behind gets what is left of the budget, in order of rank. Running requests have all their blocks already.
 # - The queue is let in from its head while slots, budget and blocks last. A waiting request needs blocks for all of `total`; those of its
 #   `computed` tokens, a prefix hit in whole blocks, it has. If the head does not fit, nobody is let in.
-# - A request that can never fit raises `ValueError`, wherever it stands and before anything is planned. At its end it holds
-#   `total + left - 1` positions: the last token is never fed.
+# - A waiting request that can never fit raises `ValueError`, wherever it stands in the queue and before anything is planned. At its
+#   end it holds `total + left - 1` positions: the last token is never fed.
 #
 # You may assume that `budget` is at least `slots`.
 #
@@ -100,7 +100,7 @@ def one_step(
 ) -> list[tuple[str, int]]:
     """The plan of one step: (name, tokens) of everybody computed."""
     ### BEGIN SOLUTION
-    for name, total, _, left in running + waiting:
+    for name, total, _, left in waiting:
         if total + left - 1 > pool * size:
             raise ValueError(f"{name} can never fit into the pool.")
     gaps = [total - computed for _, total, computed, _ in running]
@@ -190,8 +190,8 @@ grader.check("the-freeze", the_freeze)
 #
 # After a step, this function says who is sampled. `work` lists `(name, start, count)`, the positions that the step computed; `requests` maps
 # a name to the lengths of its prompt and of its answer so far. It passed all tests of chunked prefill. In production, now and then,
-# a word appears in an answer that does not belong there, always on busy days. A fault of this family was
-# [sglang-jax #1551](https://github.com/sgl-project/sglang-jax/issues/1551).
+# a word appears in an answer that does not belong there, always on busy days. A fault of this family was mended in
+# [vllm-gaudi #524](https://github.com/vllm-project/vllm-gaudi/pull/524).
 
 
 # %%
@@ -266,8 +266,7 @@ grader.check("early-sample", sampled)
 #
 # The pool is dry, and the worst running request must give up its blocks. Requests are dicts with a `rank` (the smaller, the sooner),
 # `prompt`, `output`, `computed` and a `table` of blocks; `waiting` is in order of rank, `free` is a list of block numbers. Two kinds of
-# complaint came in: answers that repeat their beginning (preemption spoilt answers in
-# [nano-vllm #211](https://github.com/GeeeekExplorer/nano-vllm/issues/211), too), and one request that never ended although everybody after it did.
+# complaint came in: answers that repeat their beginning, and one request that never ended although everybody after it did.
 
 
 # %%

@@ -32,6 +32,11 @@ def one_step_by_recursion(running, waiting, budget, slots, pool, free, size):
     return plan + admit(list(waiting), rest, free, slots - len(running))
 
 
+def one_step_slots_looked_at_once(running, waiting, budget, slots, pool, free, size):
+    many = 10**6 if len(running) < slots else slots
+    return one_step_by_recursion(running, waiting, budget, many, pool, free, size)
+
+
 # A freeze, and the chunk that ends it ---------------------------------------------------------------
 
 RIGHT = {"freeze": 307.7, "free": 153, "chunk": 943, "steps": 7}
@@ -48,6 +53,11 @@ def sampled_by_gap(work, requests):
         if count >= gap:
             names.append(name)
     return names
+
+
+def sampled_in_the_order_of_requests(work, requests):
+    ends = {name: start + count for name, start, count in work}
+    return [name for name in requests if ends.get(name) == sum(requests[name])]
 
 
 # The answer that began again ------------------------------------------------------------------------
@@ -82,7 +92,7 @@ def server(chip, budget, preemption):
 ANSWERS = {
     "one-step": Answers(
         right=[one_step_by_recursion],
-        wrong=[],
+        wrong=[(one_step_slots_looked_at_once, "one slot is left")],
         no_lumen="lumen's schedule is a method of a scheduler with its own queues and pool",
     ),
     "the-freeze": Answers(
@@ -91,7 +101,7 @@ ANSWERS = {
     ),
     "early-sample": Answers(
         right=[sampled_by_gap],
-        wrong=[],
+        wrong=[(sampled_in_the_order_of_requests, "'a' at [0]")],
         no_lumen="lumen's samples is a property of one piece of work",
     ),
     "forgotten-answer": Answers(
