@@ -108,14 +108,14 @@ grader.check("block-keys", block_keys)
 #
 # A prompt consists of **rules** (910 tokens) and **tools** (300), which never change, a **clock** (12) and a **question** (42),
 # which are new in every request and differ from the earlier ones in their first token already. Blocks have 16 tokens, and
-# there is room for everything. How many tokens does the *second* request find
+# there is room for everything. How many tokens (exact counts) does the *second* request find
 #
 # - with the `"clock first"`: clock, rules, tools, question;
 # - with the `"clock between"`: rules, clock, tools, question;
 # - with the `"clock last"`: rules, tools, clock, question;
 # - and when the very `"same again"` is sent, rules, tools, clock and question, word for word?
 #
-# And `"not run"`: with the clock last, how many prompt tokens (an exact count) do 1,000 requests in a row *not* have to run, all together?
+# And `"not run"`: with the clock last, how many prompt tokens do 1,000 requests in a row *not* have to run, all together?
 #
 # <details><summary>Hint 1: the question again</summary>
 #
@@ -203,7 +203,7 @@ print(
 # %% [markdown]
 # Write it again. `remember(tokens, blocks, adapter)` learns the full blocks of a sequence, in order (there may be one block
 # more than there are full ones). `match(tokens, adapter)` returns the blocks of the longest known beginning, in order. An
-# adapter is `None` or an integer of up to 64 bits. Block numbers start at 0.
+# adapter is `None` or an integer; integers have up to 64 bits, tokens too. Block numbers start at 0.
 #
 # <details><summary>Hint 1: the question again</summary>
 #
@@ -260,8 +260,10 @@ grader.check("three-wrong-hits", Prefixes)
 
 # %% [markdown] tags=["solution-only"]
 # The whole prefix as a key is right and simple, and its size grows with the square of the prompt. The chain of the chapter
-# costs 32 bytes per block and needs the comparison written out. The three faults are real ones: engines have shipped a
-# hash without the adapter, a hit of the whole prompt, and Python's `hash`, for which a colliding prompt can be computed.
+# costs 32 bytes per block and needs the comparison written out. The three faults are real ones: a hash
+# [without the adapter](https://github.com/vllm-project/vllm/issues/3264) (vLLM, 2024), a hit of
+# [the whole prompt](https://github.com/GeeeekExplorer/nano-vllm/issues/114) (nano-vLLM, 2025), and Python's `hash`, for which a
+# colliding prompt [can be computed](https://github.com/advisories/GHSA-rm76-4mrf-v9r8) (vLLM, 2025).
 
 # %% [markdown]
 # ## 4 · The block that was somebody else's
@@ -389,9 +391,11 @@ class Blocks:
 grader.check("stale-block", Blocks)
 
 # %% [markdown] tags=["solution-only"]
-# Nano-vLLM and vLLM have both had this fault. It stays invisible until the pool is full, because before that
-# no block is used twice, and then it writes fluent text about somebody else's prompt. `lumen` avoids the whole kind: its
-# prefix cache *holds* a reference on what it remembers, so a remembered block is never free.
+# vLLM's second block manager [had this fault](https://github.com/vllm-project/vllm/pull/4764). It stays invisible until blocks
+# are used twice, and then writes fluent text about somebody else's prompt. In nano-vLLM
+# [such keys stay behind](https://github.com/GeeeekExplorer/nano-vllm/issues/163) too, but it compares a block's tokens before it
+# trusts a key. `lumen` avoids the whole kind: its prefix cache *holds* a reference on what it remembers, so a remembered block
+# is never free.
 
 # %% [markdown]
 # ## 5 · Four claims about a price list
@@ -440,7 +444,7 @@ def price_claims() -> tuple[str, float]:
 grader.check("price-claims", price_claims)
 
 # %% [markdown] tags=["solution-only"]
-# 90 % is what a *read* saves. "Up to" before it makes the sentence true and useless. Price lists change, too: a discount should be printed with its date.
+# 90 % is what a *read* saves. "Up to" before it makes the sentence true and useless. Price lists change: print a discount with its date.
 
 # %% [markdown]
 # ## 6 · To write or not to write
@@ -449,7 +453,7 @@ grader.check("price-claims", price_claims)
 #
 # An assistant answers questions about its customers' documents. A prompt has **rules** (2,000 tokens, the same for everybody), the
 # customer's **document** (6,000), a **clock** (20, new in each request) and at the end a question (80, never cached). A
-# customer asks **three questions, ten minutes apart**. Some customer sends a request every few seconds, day and night.
+# customer asks **two questions, ten minutes apart**. Some customer sends a request every few seconds, day and night.
 #
 # The provider charges 3 $ per million prompt tokens, 0.1 of that for reading cached ones, and for writing **1.25** when an entry
 # lives for 5 minutes after its last use, or **2.0** when it lives for an hour (Anthropic's list of 2025). Choose
@@ -458,7 +462,7 @@ grader.check("price-claims", price_claims)
 # - `"parts cached"`: how many of them, from the front, are marked for the cache, 0 to 3;
 # - `"lifetime"`: `"5 minutes"` or `"1 hour"`.
 #
-# A request may **run 2,500 prompt tokens on average** before its first token. Among the choices that keep to this, take the cheapest.
+# A request may **run 3,500 prompt tokens on average** before its first token. Among the choices that keep to this, take the cheapest.
 # (Leave the rare write of the rules out, if they stand in front: thousands share it.)
 #
 # <details><summary>Hint 1: the question again</summary>
@@ -468,12 +472,13 @@ grader.check("price-claims", price_claims)
 # </details>
 # <details><summary>Hint 2: a number to aim at</summary>
 #
-# Without caching 1,000 requests cost 24.30 $. The best choice costs a little more than half of that.
+# Without caching 1,000 requests cost 24.30 $. The cheapest of all choices costs 18.90 $, and it is not the answer.
 #
 # </details>
 # <details><summary>Hint 3: the key line</summary>
 #
-# In an hour the document is written once and read twice: 2.2 instead of 3. In five minutes it is written three times: 3.75.
+# In an hour the document is written once and read once: 2.1 instead of 2. In five minutes it is written twice: 2.5. What does
+# the limit say to not writing it?
 #
 # </details>
 
@@ -494,9 +499,9 @@ def where_to_write() -> dict[str, object]:
 grader.check("where-to-write", where_to_write)
 
 # %% [markdown] tags=["solution-only"]
-# The dearer write is the cheaper one, because the cheap one expires before it is read. With questions four minutes apart the
-# answer would turn round: 1.25 + 0.2 against 2.0 + 0.2. And marking the clock as well costs only a few cents. Small
-# mistakes of this kind are never noticed, which is why they are everywhere.
+# Writing the document costs a little more than sending it twice, and buys half of its prefill: here the limit on time decides,
+# not the price. The cheap write is the dearer one, because it expires before it is read. With questions four minutes apart
+# that turns round: 1.25 + 0.1 against 2.0 + 0.1. And marking the clock as well costs a few cents, which nobody notices.
 
 # %% [markdown]
 # ## Where you stand

@@ -46,35 +46,66 @@ def _block_keys(answer: Any, probe: Probe) -> None:
         short = min(map(len, once)) < 16
         slip = "With patience two prompts with one short key can be found. Use a cryptographic hash, such as sha256."
         probe.that(not short, gave=f"{min(map(len, once))} bytes", wanted="16 bytes at least", slip=slip)
+    with probe.case("the same prompt, `extra` left out"):
+        got = probe.call(answer, list(prompt), 4)
+        probe.that(list(got) == once, gave="other keys", wanted="those of `extra=()`")
     with probe.case("100 blocks"):
         sizes = set(map(len, keys(list(range(400)))))
         slip = (
             "A key that holds the key before it grows with the prompt. Hash it: then all keys have one size."
         )
         probe.that(len(sizes) == 1, gave=f"{min(sizes)} to {max(sizes)} bytes", wanted="one size", slip=slip)
-    with probe.case("another first token"):
-        slip = "A key must stand for everything in front of its block. Hash the parent's key along with the tokens."
-        apart(keys([8, *prompt[1:]]), once, "three other keys", slip)
-    with probe.case("another token in the second block"):
-        got = keys([*prompt[:5], 6, *prompt[6:]])
-        slip = "The first block knows nothing of the second, and its key must not change."
-        probe.that(got[0] == once[0], gave="another key for block 1", wanted="the same", slip=slip)
-        apart(
-            got[1:], once[1:], "other keys from block 2 on", "The second block's key does not depend on it."
+    for place in range(len(prompt)):
+        with probe.case(f"another token {place + 1} of 12"):
+            block = place // 4
+            got = keys([*prompt[:place], prompt[place] + 1, *prompt[place + 1 :]])
+            slip = "A block knows nothing of what comes later, and its key must not change."
+            same = got[:block] == once[:block]
+            probe.that(same, gave=f"another key before block {block + 1}", wanted="the same", slip=slip)
+            slip = f"Block {block + 1} has other tokens, and its key does not depend on all of them."
+            apart(got[block : block + 1], once[block : block + 1], "another key", slip)
+            slip = "A key must stand for everything in front of its block. Hash the parent's key along with the tokens."
+            apart(got[block + 1 :], once[block + 1 :], "other keys for all blocks behind it", slip)
+    with probe.case("another token in the unfinished block behind"):
+        slip = "Nothing of a block that is not full belongs into a key."
+        probe.that(
+            keys([*prompt, 6, 6]) == keys([*prompt, 6, 7]), gave="other keys", wanted="the same", slip=slip
         )
+    with probe.case("two more tokens behind"):
+        slip = "Something that comes later went into a key: the prompt's length, for example."
+        probe.that(keys([*prompt, 6, 6]) == once, gave="other keys", wanted="the same keys", slip=slip)
     with probe.case("the same tokens in another order"):
         apart(keys([1, 2, 3, 4]), keys([4, 3, 2, 1]), "two keys", "Order matters: a sum or a set forgets it.")
-    for one, other in (([1, 23], [12, 3]), ([256, 1], [0, 1]), ([0, 5], [5, 0]), ([0, 0], [0, 1])):
-        with probe.case(f"tokens {one} and {other}, blocks of 2"):
+    with probe.case("the same two blocks in another order"):
+        slip = (
+            "Added up or XORed, hashes forget which block came first. Hash the parent's key with the tokens."
+        )
+        apart(keys([1, 2, 3, 4, 5, 6, 7, 8]), keys([5, 6, 7, 8, 1, 2, 3, 4]), "four keys", slip)
+    spellings: list[tuple[list[int], tuple[Any, ...], list[int], tuple[Any, ...]]] = [
+        ([1, 23], (), [12, 3], ()),
+        ([256, 1], (), [0, 1], ()),
+        ([65536, 1], (), [0, 1], ()),
+        ([0, 5], (), [5, 0], ()),
+        ([1, 2], (3,), [1, 23], ()),
+        ([1, 2], ("3",), [1, 23], ()),
+    ]
+    for one, mine, other, theirs in spellings:
+        named = f", extra {mine} and {theirs}" if mine else ""
+        with probe.case(f"tokens {one} and {other}{named}, blocks of 2"):
             slip = "Both are spelled alike before they are hashed. Give every number a fixed width, or separate them."
-            apart(keys(one, 2), keys(other, 2), "two keys", slip)
+            if 65536 in one:
+                slip = "Two bytes are not enough for a token: the vocabulary of Llama 3 has 128,256."
+            apart(keys(one, 2, mine), keys(other, 2, theirs), "two keys", slip)
     tenants = "Two tenants share a key, so one is served the other's numbers."
     spelled = "These are different extras and must be spelled differently before they are hashed."
     hashed = "Python's `hash` gives both the same number. It is made for dictionaries, which compare as well."
     pairs: list[tuple[tuple[Any, ...], tuple[Any, ...], str]] = [
         (("tenant a",), ("tenant b",), tenants),
+        (("tenant", 1), ("tenant", 2), "All extras count, not the first alone."),
+        (("a", "b"), ("b", "a"), "Tenant a with adapter b is not tenant b with adapter a. Keep their order."),
         ((), ("",), spelled),
         (("a", "b"), ("ab",), spelled),
+        *((("a", "b"), (f"a{mark}b",), spelled) for mark in ", |:;/_-."),
         ((1,), ("1",), spelled),
         ((0,), (2**61 - 1,), hashed),
         ((-1,), (-2,), hashed),
@@ -91,33 +122,41 @@ HITS = {
     "clock first": Number(
         0,
         unit="tokens",
+        exact=True,
         slips=[Slip(lambda got: got > 0, "The clock differs from its first token on, and it comes first.")],
     ),
     "clock between": Number(
         RULES // BLOCK * BLOCK,
         unit="tokens",
+        exact=True,
         slips=[
             Slip(910, "Hits come in whole blocks of 16."),
             Slip(
                 912, "The block that holds the end of the rules holds the clock's beginning too: round down."
             ),
-            Slip(1200, "The tools stand behind the clock. What they saw is another text now."),
+            Slip(
+                lambda got: got > 912, "The tools stand behind the clock. What they saw is another text now."
+            ),
         ],
     ),
     "clock last": Number(
         (RULES + TOOLS) // BLOCK * BLOCK,
         unit="tokens",
+        exact=True,
         slips=[
             Slip(1210, "Rules and tools are shared, in whole blocks of 16."),
             Slip(1216, "The block in which the clock begins is not shared: round down."),
+            Slip(1184, "Rules and tools are one beginning: round down once, at its end."),
         ],
     ),
     "same again": Number(
         (RULES + TOOLS + CLOCK + QUESTION - 1) // BLOCK * BLOCK,
         unit="tokens",
+        exact=True,
         slips=[
             Slip(1264, "Then nothing would run, and nothing could be sampled."),
             Slip(1263, "All but one token would be right if blocks had one token."),
+            Slip(1252, "This time the clock is the same, too; and hits come in whole blocks."),
             Slip(1200, "This time clock and question are the same as well."),
         ],
     ),
@@ -129,6 +168,7 @@ HITS = {
             Slip(1_200_000, "The first request finds nothing."),
             Slip(1_208_790, "Hits come in whole blocks of 16."),
             Slip(1_264_000, "That is all prompt tokens, run or not."),
+            Slip(65_200, "That is what has to run. What does not?"),
         ],
     ),
 }
@@ -172,16 +212,33 @@ def _three_wrong_hits(answer: Any, probe: Probe) -> None:
     with probe.case("the same nine tokens, blocks of 4"):
         slip = "Two full blocks are known, and the ninth token is left to run: both are hits. Block 0 is a block."
         probe.equal(probe.call(filled().match, list(nine), None), [0, 6], slip=slip)
+    with probe.case("the same nine tokens and five more"):
+        slip = "The longest known beginning counts, whatever stands behind it."
+        probe.equal(probe.call(filled().match, [*nine, 1, 2, 3, 4, 5], None), [0, 6], slip=slip)
     with probe.case("the same first block, another second one"):
         probe.equal(probe.call(filled().match, [*nine[:5], 1, 0, 3, 8], None), [0])
+    with probe.case("the same tokens in another order"):
+        slip = "A sum or a set of tokens forgets their order."
+        probe.equal(probe.call(filled().match, [0, 5, *nine[2:]], None), [], slip=slip)
     with probe.case("the second block alone, in front"):
         slip = "Its keys and values saw the first block. A block is known by everything before it, too."
         probe.equal(probe.call(filled().match, [*nine[4:8], 1], None), [], slip=slip)
+    with probe.case("[1, 23, 4, 5] is known, [12, 3, 4, 5] is asked for"):
+        prefix = probe.call(answer, 4)
+        probe.call(prefix.remember, [1, 23, 4, 5], [3], None)
+        slip = "Joined without separators, both are spelled 12345."
+        probe.equal(probe.call(prefix.match, [12, 3, 4, 5, 6], None), [], slip=slip)
     with probe.case("eight tokens, two blocks exactly, all of them known"):
         slip = "With both blocks nothing is left to run, and there is no row of logits to sample from."
         probe.equal(probe.call(filled().match, nine[:8], None), [0], slip=slip)
-    with probe.case("a prompt of one token"):
-        probe.equal(probe.call(filled().match, [5], None), [])
+    for prompt in ([5], nine[:4]):
+        with probe.case(f"a prompt of {len(prompt)} token{'s' * (len(prompt) > 1)}"):
+            probe.equal(probe.call(filled().match, prompt, None), [])
+    with probe.case("blocks of 2"):
+        prefix = probe.call(answer, 2)
+        probe.call(prefix.remember, [4, 1, 4, 2, 9], [8, 0], None)
+        slip = "The size of a block is an argument."
+        probe.equal(probe.call(prefix.match, [4, 1, 4, 2, 7], None), [8, 0], slip=slip)
     for mine, theirs in ((3, 5), (None, 0), (0, 2**61 - 1)):
         with probe.case(f"remembered for adapter {mine}, asked for adapter {theirs}"):
             slip = (
@@ -194,6 +251,16 @@ def _three_wrong_hits(answer: Any, probe: Probe) -> None:
             probe.equal(probe.call(filled(mine).match, list(nine), theirs), [], slip=slip)
         with probe.case(f"remembered and asked for adapter {theirs}"):
             probe.equal(probe.call(filled(theirs).match, list(nine), theirs), [0, 6])
+    for place, wanted in ((1, []), (5, [0])):
+        with probe.case(f"token {place} is 0 in what is known and 2**61 - 1 in the prompt"):
+            prompt = [*nine[:place], 2**61 - 1, *nine[place + 1 :]]
+            slip = "Both tokens have the hash 0. A tuple of tokens as the key is compared, its hash alone is not."
+            probe.equal(probe.call(filled().match, prompt, None), wanted, slip=slip)
+    with probe.case("two sequences, the second block differs"):
+        prefix, other = filled(), [*nine[:4], 1, 2, 3, 4, 5]
+        probe.call(prefix.remember, list(other), [0, 7], None)
+        got = [probe.call(prefix.match, list(tokens), None) for tokens in (nine, other)]
+        probe.equal(got, [[0, 6], [0, 7]], slip="What was learned first must not be forgotten.")
     with probe.case("two caches side by side"):
         filled()
         slip = "One cache knows what only the other was told: its dictionary belongs to the class, not to the instance."
@@ -203,6 +270,16 @@ def _three_wrong_hits(answer: Any, probe: Probe) -> None:
         probe.call(prefix.remember, list(nine), [7, 8], 2)
         got = [probe.call(prefix.match, list(nine), adapter) for adapter in (1, 2)]
         probe.equal(got, [[0, 6], [7, 8]])
+    with probe.case("the caller's lists change after the call"):
+        prefix, tokens, blocks = probe.call(answer, 4), list(nine), [0, 6, 2]
+        probe.call(prefix.remember, tokens, blocks, None)
+        tokens[0], blocks[0] = 1, 9
+        slip = "Keep copies: tokens and blocks belong to a request that goes on, and writes into them."
+        got = probe.call(prefix.match, list(nine), None)
+        probe.equal(got, [0, 6], slip=slip)
+        if isinstance(got, list):
+            got.append(3)
+        probe.equal(probe.call(prefix.match, list(nine), None), [0, 6], slip=slip)
 
 
 @exercises.checks(
@@ -285,15 +362,53 @@ def _stale_block(answer: Any, probe: Probe) -> None:
             "By now the key names another block, whose text is right. Remove it only if it still names yours."
         )
         probe.equal(probe.call(blocks.find, "hello"), newer, slip=slip)
+    with probe.case("two blocks under one key, the older one gets another key"):
+        blocks = probe.call(answer, 2)
+        older, newer = probe.call(blocks.allocate), probe.call(blocks.allocate)
+        for block, key in ((older, "hello"), (newer, "hello"), (older, "goodbye")):
+            probe.call(blocks.publish, block, key)
+        slip = "`publish` took a key away that names another block by now."
+        probe.equal([probe.call(blocks.find, key) for key in ("hello", "goodbye")], [newer, older], slip=slip)
+    with probe.case("the same block published twice under one key"):
+        blocks = probe.call(answer, 2)
+        block = probe.call(blocks.allocate)
+        for _ in range(2):
+            probe.call(blocks.publish, block, "hello")
+        slip = "Take the old key away before you write the new one: they may be the same."
+        probe.equal(probe.call(blocks.find, "hello"), block, slip=slip)
+    with probe.case("lost, then written and published again"):
+        blocks = probe.call(answer, 1)
+        written(blocks, "hello")
+        written(blocks, "goodbye")
+        block = written(blocks, "hello")
+        probe.equal(probe.call(blocks.find, "hello"), block)
     with probe.case("found twice, released once"):
         blocks = probe.call(answer, 1)
         block = written(blocks, "hello")
-        for _ in range(2):
-            probe.call(blocks.find, "hello")
+        slip = "A key may be found as often as it is asked for."
+        probe.equal([probe.call(blocks.find, "hello") for _ in range(2)], [block, block], slip=slip)
         probe.call(blocks.release, block)
-        probe.equal(
-            len(blocks.free), 0, what="free blocks", slip="One reader is left, so the block is not free."
-        )
+        slip = "One reader is left, so the block is not free."
+        probe.equal(len(blocks.free), 0, what="free blocks", slip=slip)
+    with probe.case("found twice, released twice"):
+        probe.call(blocks.release, block)
+        slip = "Nobody reads it any more, so it is free."
+        probe.equal(list(blocks.free), [block], what="the free blocks", slip=slip)
+    with probe.case("freed in the order 0, 1, then 0 is found and freed again"):
+        blocks = probe.call(answer, 2)
+        first, second = written(blocks, "one"), written(blocks, "two")
+        probe.call(blocks.find, "one")
+        probe.call(blocks.release, first)
+        slip = "What was found has been free for a shorter time than the other: it goes to the end."
+        probe.equal([probe.call(blocks.allocate) for _ in range(2)], [second, first], slip=slip)
+    with probe.case("held, found by another request"):
+        blocks = probe.call(answer, 1)
+        block = probe.call(blocks.allocate)
+        probe.call(blocks.publish, block, "hello")
+        probe.call(blocks.find, "hello")
+        slip = "The one who found it still reads: two references, one of them given back."
+        probe.call(blocks.release, block)
+        probe.equal(len(blocks.free), 0, what="free blocks", slip=slip)
 
 
 # literature ---------------------------------------------------------------------------------------
@@ -340,7 +455,7 @@ ORDERS = [
     "document clock rules", "clock rules document", "clock document rules",
 ]  # fmt: skip
 LIFETIMES = {"5 minutes": 1.25, "1 hour": 2.0}  # price of a write
-USES = 3  # questions of a customer about a document, ten minutes apart
+USES = 2  # questions of a customer about a document, ten minutes apart
 
 
 def _parts(choice: dict[str, Any]) -> list[tuple[int, float, float]]:
@@ -392,7 +507,7 @@ exercises.add(
             Constraint(
                 "prompt tokens run per request",
                 _tokens_run,
-                at_most=2500,
+                at_most=3500,
                 slip="The first token comes too late: too much is run again. What was in front, and is it still there?",
             ),
         ],

@@ -94,6 +94,67 @@ def keys_that_grow(tokens, block_size, extra=()):
     return [repr((tuple(tokens[:end]), extra)).encode() for end in ends]
 
 
+def keys_of_the_first_extra(tokens, block_size, extra=()):
+    return keys_by_repr(tokens, block_size, extra[:1])
+
+
+def keys_of_sorted_extras(tokens, block_size, extra=()):
+    return keys_by_repr(tokens, block_size, sorted(map(repr, extra)))
+
+
+def keys_with_the_length(tokens, block_size, extra=()):
+    return keys_by_repr(tokens, block_size, (len(tokens), *extra))
+
+
+def keys_with_the_tail(tokens, block_size, extra=()):
+    return keys_by_repr(tokens, block_size, (*tokens[len(tokens) // block_size * block_size :], extra))
+
+
+def keys_xored(tokens, block_size, extra=()):
+    keys, parent = [], hashlib.sha256(repr(extra).encode()).digest()
+    for i in range(len(tokens) // block_size):
+        own = hashlib.sha256(repr(tokens[i * block_size : (i + 1) * block_size]).encode()).digest()
+        parent = bytes(a ^ b for a, b in zip(parent, own, strict=True))
+        keys.append(parent)
+    return keys
+
+
+def keys_of_two_bytes(tokens, block_size, extra=()):
+    keys, parent = [], repr(extra).encode()
+    for i in range(len(tokens) // block_size):
+        part = tokens[i * block_size : (i + 1) * block_size]
+        parent = hashlib.sha256(parent + b"".join((t % 65536).to_bytes(2, "big") for t in part)).digest()
+        keys.append(parent)
+    return keys
+
+
+def keys_that_run_on(tokens, block_size, extra=()):
+    """Commas between the tokens and between the extras, none between the last token and the first extra."""
+    keys, parent = [], b""
+    for i in range(len(tokens) // block_size):
+        part = tokens[i * block_size : (i + 1) * block_size]
+        text = ",".join(map(str, part)) + ",".join(map(repr, extra))
+        parent = hashlib.sha256(parent + text.encode()).digest()
+        keys.append(parent)
+    return keys
+
+
+def keys_of_first_tokens(tokens, block_size, extra=()):
+    return [
+        hashlib.sha256(repr((tokens[: end - 1], end, extra)).encode()).digest()
+        for end in range(block_size, len(tokens) + 1, block_size)
+    ]
+
+
+def keys_without_default(tokens, block_size, extra):
+    return keys_by_repr(tokens, block_size, extra)
+
+
+def keys_with_commas(tokens, block_size, extra=()):
+    typed = ",".join(part if isinstance(part, str) else f"int {part}" for part in extra)
+    return keys_by_repr(tokens, block_size, (typed, not extra))
+
+
 def keys_as_text(tokens, block_size, extra=()):
     return [key.hex() for key in keys_by_repr(tokens, block_size, extra)]
 
@@ -215,6 +276,72 @@ class ZeroIsNoBlock(ByContent):
         return [block for block in super().match(tokens, adapter) if block]
 
 
+class KeysAreHashed(ByContent):
+    """The adapter is compared, the tokens are not."""
+
+    def names(self, tokens, adapter, count):
+        return [(adapter, hash(tuple(tokens[: (i + 1) * self.size]))) for i in range(count)]
+
+
+class JoinsDigits(ByContent):
+    def names(self, tokens, adapter, count):
+        return [(adapter, "".join(map(str, tokens[: (i + 1) * self.size]))) for i in range(count)]
+
+
+class SortsTokens(ByContent):
+    def names(self, tokens, adapter, count):
+        return [(adapter, tuple(sorted(tokens[: (i + 1) * self.size]))) for i in range(count)]
+
+
+class BlocksOfFour(ByContent):
+    def __init__(self, block_size):
+        super().__init__(4)
+
+
+class WholeSequences:
+    """Remembers sequences and compares them token by token: right, another algorithm."""
+
+    copied = True
+
+    def __init__(self, block_size):
+        self.size, self.known = block_size, []
+
+    def remember(self, tokens, blocks, adapter):
+        self.known.append((list(tokens), list(blocks), adapter) if self.copied else (tokens, blocks, adapter))
+
+    def match(self, tokens, adapter):
+        best = []
+        for known, blocks, whose in self.known:
+            if whose == adapter:
+                shared = 0
+                while shared < min(len(known), len(tokens) - 1) and known[shared] == tokens[shared]:
+                    shared += 1
+                found = min(shared, len(known) // self.size * self.size) // self.size
+                best = max(best, blocks[:found], key=len)
+        return best
+
+
+class KeepsTheLast(WholeSequences):
+    """One sequence for each adapter."""
+
+    def remember(self, tokens, blocks, adapter):
+        self.known = [one for one in self.known if one[2] != adapter]
+        super().remember(tokens, blocks, adapter)
+
+
+class KeepsTheCallersLists(WholeSequences):
+    copied = False
+
+
+class NeedsTheSameLength(WholeSequences):
+    def match(self, tokens, adapter):
+        known = [one for one in self.known if len(one[0]) >= len(tokens)]
+        self.known, before = known, self.known
+        found = super().match(tokens, adapter)
+        self.known = before
+        return found
+
+
 class BlocksAlone(ByContent):
     def names(self, tokens, adapter, count):
         return [(adapter, tuple(tokens[i * self.size : (i + 1) * self.size])) for i in range(count)]
@@ -328,6 +455,82 @@ class CountsToOne(Keyed):
         return block
 
 
+class TakesTheNewKeyAway(Keyed):
+    """The old key goes after the new one was written, and they may be the same."""
+
+    def publish(self, block, key):
+        old = self.key_of.get(block)
+        self.by_key[key], self.key_of[block] = block, key
+        if self.by_key.get(old) == block and (old == key or old is not None):
+            del self.by_key[old]
+
+
+class PublishesBlindly(Keyed):
+    def publish(self, block, key):
+        self.by_key.pop(self.key_of.get(block), None)
+        self.by_key[key], self.key_of[block] = block, key
+
+
+class FindsOnce(Keyed):
+    def find(self, key):
+        block = super().find(key)
+        self.by_key.pop(key, None)
+        return block
+
+
+class NeverFreeAgain(Keyed):
+    """A found block is counted twice when it was free."""
+
+    def find(self, key):
+        block = self.by_key.get(key)
+        if block is not None:
+            self.refs[block] += 1
+            if block in self.free:
+                self.free.remove(block)
+                self.refs[block] += 1
+        return block
+
+
+class HolderIsNotCounted(Keyed):
+    """Counts those who found a block, not the one who allocated it."""
+
+    def allocate(self):
+        block = super().allocate()
+        self.refs[block] = 0
+        return block
+
+    def find(self, key):
+        block = self.by_key.get(key)
+        if block is not None:
+            if block in self.free:
+                self.free.remove(block)
+            self.refs[block] += 1
+        return block
+
+    def release(self, block):
+        self.refs[block] = max(0, self.refs[block] - 1)
+        if not self.refs[block]:
+            self.free.append(block)
+
+
+class GoesBackToTheFront(Keyed):
+    """What was found and given back takes its old place in the list."""
+
+    def __init__(self, count):
+        super().__init__(count)
+        self.found = set()
+
+    def find(self, key):
+        block = super().find(key)
+        self.found.add(block)
+        return block
+
+    def release(self, block):
+        self.refs[block] -= 1
+        if not self.refs[block]:
+            self.free.insert(0 if block in self.found else len(self.free), block)
+
+
 BEST = {"order": "rules document clock", "parts cached": 2, "lifetime": "1 hour"}
 
 ANSWERS = {
@@ -340,12 +543,22 @@ ANSWERS = {
             (keys_joined, "tokens [1, 23] and [12, 3]"),
             (keys_of_low_bytes, "tokens [256, 1] and [0, 1]"),
             (keys_of_anybody, "the other's numbers"),
-            (keys_with_untyped_extra, "different extras"),
+            (keys_with_untyped_extra, "extra (1,) and ('1',)"),
             (keys_of_eight_bytes, "With patience"),
             (keys_of_the_whole, "must not change"),
             (keys_as_text, "a list of bytes"),
             (keys_padded, "made for dictionaries"),
             (keys_that_grow, "grows with the prompt"),
+            (keys_of_the_first_extra, "not the first alone"),
+            (keys_of_sorted_extras, "Keep their order"),
+            (keys_with_the_length, "length, for example"),
+            (keys_with_the_tail, "that is not full belongs"),
+            (keys_xored, "XORed"),
+            (keys_of_two_bytes, "Two bytes"),
+            (keys_that_run_on, "tokens [1, 2] and [1, 23], extra (3,)"),
+            (keys_of_first_tokens, "does not depend on all"),
+            (keys_without_default, "missing 1 required"),
+            (keys_with_commas, "extra ('a', 'b') and ('a,b',)"),
         ],
         no_lumen="lumen's chain_key makes one key, not the chain",
     ),
@@ -359,13 +572,14 @@ ANSWERS = {
             (hits(clock_last=1210), "Rules and tools are shared, in whole"),
             (hits(same_again=1264), "nothing could be sampled"),
             (hits(same_again=1263), "if blocks had one token"),
+            (hits(clock_last=1204), "gave: 1204 tokens"),
             (hits(not_run=1_200_000), "The first request finds nothing"),
             (lambda: {"clock first": 0}, "a dict with the keys"),
         ],
         stubs=[lambda: {**RIGHT_HITS, "not run": ...}],
     ),
     "three-wrong-hits": Answers(
-        right=[ByContent, ByDigest],
+        right=[ByContent, ByDigest, WholeSequences],
         wrong=[
             (ForgetsTheAdapter, "under another adapter"),
             (ZeroIsNoAdapter, "None is the model without one"),
@@ -374,6 +588,13 @@ ANSWERS = {
             (OneForAll, "belongs to the class"),
             (ZeroIsNoBlock, "Block 0 is a block"),
             (BlocksAlone, "A block is known by everything before it"),
+            (KeysAreHashed, "its hash alone is not"),
+            (JoinsDigits, "spelled 12345"),
+            (SortsTokens, "forgets their order"),
+            (BlocksOfFour, "case: blocks of 2"),
+            (KeepsTheLast, "learned first"),
+            (KeepsTheCallersLists, "Keep copies"),
+            (NeedsTheSameLength, "whatever stands behind it"),
         ],
         lumen=["lumen.cache.HashPrefix"],
     ),
@@ -389,6 +610,12 @@ ANSWERS = {
             (KeepsBothKeys, "holds the second text by now"),
             (ZeroIsFalse, "compare with None"),
             (LastFreedFirst, "free for longest is used first"),
+            (TakesTheNewKeyAway, "before you write the new one"),
+            (PublishesBlindly, "took a key away"),
+            (FindsOnce, "as often as it is asked for"),
+            (NeverFreeAgain, "any more, so it is free"),
+            (HolderIsNotCounted, "one of them given back"),
+            (GoesBackToTheFront, "it goes to the end"),
         ],
         lumen=["lumen.cache.BlockPool"],
     ),
@@ -408,9 +635,10 @@ ANSWERS = {
     "where-to-write": Answers(
         right=[BEST, lambda: dict(reversed(BEST.items()))],
         wrong=[
-            ({**BEST, "lifetime": "5 minutes"}, "lifetime='5 minutes'"),
+            ({**BEST, "lifetime": "5 minutes"}, "parts cached=2, lifetime='5 minutes'"),
             ({**BEST, "parts cached": 3}, "never read"),
             ({**BEST, "parts cached": 1}, "parts cached=1, lifetime='1 hour'"),
+            ({**BEST, "parts cached": 1, "lifetime": "5 minutes"}, "parts cached=1, lifetime='5 minutes'"),
             ({**BEST, "order": "document rules clock"}, "order='document rules clock'"),
             ({**BEST, "order": "clock rules document"}, "order='clock rules document'"),
             ({**BEST, "parts cached": 4}, "one of 0 to 3"),
