@@ -26,7 +26,12 @@ TENSORS = "The tokens are tensors, and a tensor is never `in` a set of numbers: 
 PROMPT = "The prompt came back with the answer. Return the answer alone."
 STOP = "The stop id ends the answer and is not part of it."
 NONE = "The test for the length comes after a token is appended, and 0 is never met."
-ONE = "Only one of the stop ids is looked at. Any of them ends the answer."
+NOTHING = "No token is wanted, so there is nothing to run the model for."
+ONE = "Only some of the stop ids are looked at. Any of them ends the answer."
+LAST = "The test for the length comes before the one for a stop id, so the last token is never looked at."
+LATER = "It goes on after the stop id, and the rest is cut off afterwards. Look at each token as it comes up."
+SKIPPED = "The stop id is left out, and then it goes on. A stop id ends the answer."
+BEFORE = "Stop ids count in what is generated, not in the prompt."
 
 
 @dataclass(frozen=True)
@@ -47,13 +52,28 @@ def _others(said: list[int], count: int = 2) -> set[int]:
     return {never[0], never[-1]} if count == 2 else {never[0]}
 
 
+def _ranked(rank: int, at: int) -> Callable[[list[int]], set[int]]:
+    """Three stop ids; the one that comes up, token `at`, is the smallest (0), the middle (1) or the largest (2)."""
+
+    def stops(said: list[int]) -> set[int]:
+        never = [i for i in range(1, 23) if i not in said]
+        below, above = [i for i in never if i < said[at]], [i for i in never if i > said[at]]
+        return {said[at], *below[len(below) - rank :], *above[: 2 - rank]}
+
+    return stops
+
+
 TURNS = (
     Turn("six tokens, no stop id", 6),
     Turn("a prompt of one token", 3, prompt=(4,)),
     Turn("one token of answer", 1, lambda said: _others(said, 1)),
     Turn("no token at all, n = 0", 0, lambda said: _others(said, 1), slip=NONE),
     Turn("a stop id comes up", 7, lambda said: {said[3]}),
-    Turn("one of three stop ids comes up", 7, lambda said: {said[3], *_others(said)}, slip=ONE),
+    Turn("the last token there is room for is a stop id", 4, lambda said: {said[3]}, slip=LAST),
+    *(
+        Turn(f"one of three stop ids comes up, the {name}", 7, _ranked(rank, at), slip=ONE)
+        for rank, at, name in ((0, 3, "smallest"), (1, 3, "middle one"), (2, 4, "largest"))
+    ),
     Turn("two stop ids come up, one after the other", 7, lambda said: {said[2], said[4]}, slip=ONE),
     Turn(
         "the first token is a stop id",
@@ -63,7 +83,7 @@ TURNS = (
     ),
     Turn("id 0 comes up, and is no stop id", 6, _others, zero=2, slip="Here 0 is a token like any other."),
     Turn("id 0 is one of the stop ids", 7, lambda said: {0, *_others(said)}, zero=2, slip=ZERO),
-    Turn("the prompt holds a stop id", 2, lambda said: {22}, prompt=(7, 22, 12)),
+    Turn("the prompt holds a stop id", 2, lambda said: {22}, prompt=(7, 22, 12), slip=BEFORE),
 )
 
 
@@ -79,8 +99,9 @@ class Script:
 
     prompt: Sequence[int]
     zero: int | None
-    said: list[int] = field(default_factory=lambda: [5, 14, 8, 3, 2, 6, 1, 9])
+    said: list[int] = field(default_factory=lambda: [6, 14, 8, 13, 21, 10, 1, 15])
     rows: None = None
+    first: None = None
 
     def __post_init__(self) -> None:
         if self.zero is not None:
@@ -110,6 +131,11 @@ class Llama:
     def rows(self) -> int:
         return self.handed.rows
 
+    @property
+    def first(self) -> int:
+        """Tokens of the first pass."""
+        return self.handed.shapes[0][-1] if self.handed.shapes else 0
+
 
 @cache
 def _says(named: int | None, prompt: tuple[int, ...]) -> tuple[int, ...]:
@@ -138,20 +164,32 @@ class Loop:
             most = len(turn.prompt) + passes - 1 if passes else 0
             with probe.case(turn.name):
                 got = probe.call(answer, model.handed, list(model.prompt), turn.n, stop_ids)
-                probe.equal(got, want, slip=self._slip(turn, model, got, want, most))
-                pieces = passes and model.passes - passes == len(turn.prompt) - 1 > 0
-                probe.at_most("forward passes", model.passes, passes, PIECES if pieces else PASS)
+                probe.equal(got, want, slip=self._slip(turn, model, got, want, stop_ids))
+                probe.at_most("forward passes", model.passes, passes, self._wasted(turn, model, want, passes))
                 if model.rows is not None:
                     probe.at_most("rows through the model", model.rows, most, ROWS)
 
     @staticmethod
-    def _slip(turn: Turn, model: Any, got: Any, want: list[int], most: int) -> str:
+    def _wasted(turn: Turn, model: Any, want: list[int], passes: int) -> str:
+        """What the passes too many were for."""
+        if not passes:
+            return NOTHING
+        if model.first is not None and model.first < len(model.prompt):
+            return PIECES
+        return LATER if len(want) < turn.n and model.passes > passes + 1 else PASS
+
+    @staticmethod
+    def _slip(turn: Turn, model: Any, got: Any, want: list[int], stop_ids: set[int]) -> str:
+        if got is None:
+            return ""  # the comparison has a sentence of its own
         said = list(got) if isinstance(got, (list, tuple)) else []
         if any(hasattr(token, "shape") for token in said):
             return TENSORS
         if said == [*model.prompt, *want] != want:
             return PROMPT
         if len(want) < turn.n and said == model.said[: len(want) + 1]:
-            return STOP
-        other = said != model.said[: len(said)]
-        return TWICE if other and model.rows is not None and most and model.rows > most else turn.slip
+            return LAST if len(want) == turn.n - 1 > 0 else STOP
+        if len(want) < turn.n and said == [token for token in model.said[: turn.n] if token not in stop_ids]:
+            return SKIPPED
+        again = model.rows is not None and model.rows > len(model.prompt) + model.passes - 1
+        return TWICE if again and said != model.said[: len(said)] else turn.slip
