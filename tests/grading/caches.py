@@ -1,5 +1,7 @@
 """Caches that keep the contract of `lumen.grading.kinds.cache`, and wrong ones with the sentence each must be told."""
 
+from typing import ClassVar
+
 import torch
 
 from lumen.cache.base import Cache, CacheFull
@@ -43,8 +45,8 @@ class TableCache(Cache):
         self.lengths = lengths
 
 
-class HidesNothing(TableCache):
-    """Right, too: a stale slot holds a position past every query's, until it is written again."""
+class KeepsStale(TableCache):
+    """A stale slot holds a position past every query's, so no logit changes, but S stays long."""
 
     def rewind(self, lengths):
         self.lengths = self._checked_lengths(lengths)
@@ -56,11 +58,36 @@ class ReadsAll(TableCache):
         self.read = self.size
 
 
-class CopiesEachStep(TableCache):
+class EveryRowIsLong(TableCache):
+    """No row says that it holds less: no query gets that far, so no logit changes."""
+
+    def _held(self, layer):
+        keys, values, positions = super()._held(layer)
+        return keys, values, torch.arange(self.read).expand_as(positions)
+
+
+class ReadsWhatIsActive(TableCache):
+    """A long row that pauses is not counted."""
+
+    def begin(self, pos):
+        super().begin(pos)
+        self.read = max(1, int(pos.max()) + 1)
+
+
+class CopiesValues(TableCache):
     def update(self, layer, k, v, pos, q=None):
         k, v, positions = super().update(layer, k, v, pos, q)
-        self.kept = [*getattr(self, "kept", []), k.clone()]
-        return self.kept[-1], v.clone(), positions
+        return k, v.clone(), positions
+
+
+class OneStorage(TableCache):
+    """All caches of one shape share their memory."""
+
+    shared: ClassVar = {}
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.k, self.v = self.shared.setdefault(self.k.shape, (self.k, self.v))
 
 
 class MinusOneIsAnIndex(TableCache):
@@ -85,6 +112,20 @@ class NeverFull(TableCache):
         super().begin(pos.clamp(max=self.size - 1))
 
 
+class FullByTheFirstRow(TableCache):
+    def begin(self, pos):
+        if int(pos[0].max()) >= self.size:
+            raise CacheFull("full")
+        super().begin(pos.clamp(max=self.size - 1))
+
+
+class PaddingNeedsRoom(TableCache):
+    def begin(self, pos):
+        if bool((self.lengths + pos.shape[1] > self.size)[(pos >= 0).any(1)].any()):
+            raise CacheFull("full")
+        super().begin(pos)
+
+
 class ForgetsAll(TableCache):
     def rewind(self, lengths):
         super().rewind(lengths)
@@ -103,9 +144,17 @@ class OneLengthForAll(TableCache):
         super().rewind(torch.full_like(self.lengths, int(torch.as_tensor(lengths).min())))
 
 
-class RewindsForward(TableCache):
+class LongestRowDecides(TableCache):
     def rewind(self, lengths):
-        self.lengths = torch.as_tensor(lengths)
+        if int(lengths.max()) > int(self.lengths.max()):
+            raise ValueError("forward")
+        super().rewind(torch.minimum(lengths, self.lengths))
+
+
+class RefusesTooLate(TableCache):
+    def rewind(self, lengths):
+        self.positions[self.positions >= lengths[:, None]] = -1
+        super().rewind(lengths)
 
 
 # Slots and positions ------------------------------------------------------------------------------
@@ -186,6 +235,15 @@ class CutsStorage(Growing):
         self.keep(list(range(self.positions.shape[1] - lost)))
 
 
+class HidesOnce(Growing):
+    """A flag that is set by the first rewind and never taken back."""
+
+    def hidden(self, lengths):
+        first = not getattr(self, "done", False)
+        self.done = self.done if not first else bool((self.positions >= lengths).any())
+        return super().hidden(lengths) & first
+
+
 class HidesNothingHere(Growing):
     def rewind(self, lengths):
         self.lengths = torch.as_tensor(lengths)
@@ -199,15 +257,22 @@ class LengthsOfPadding(Growing):
 
 # What each is told. Caches with reserved slots need the clauses of a reservation, the growing ones do not.
 RESERVED = [
-    (AlwaysFromZero, "the position of its token in it"),
+    (AlwaysFromZero, "in the slot of its position"),
     (MinusOneIsAnIndex, "As an index"),
     (Uninitialised, "Reserve with zeros"),
     (ForgetsAll, "Nothing was to be forgotten"),
     (OneLengthForAll, "each has its own"),
-    (RewindsForward, "nobody wrote. Compare"),
+    (LongestRowDecides, "row by row"),
+    (RefusesTooLate, "the other row was cut already"),
     (NeverFull, "one too many"),
-    (ReadsAll, "up to the longest row"),
-    (CopiesEachStep, "a copy of the cache per step"),
+    (FullByTheFirstRow, "whichever row and column"),
+    (PaddingNeedsRoom, "positions 3 and padding, 2 and 3"),
+    (ReadsAll, "40 at (B, S)"),
+    (KeepsStale, "k_pos after a rewind"),
+    (EveryRowIsLong, "where a row holds nothing"),
+    (ReadsWhatIsActive, "while the longest row pauses"),
+    (OneStorage, "the second wrote into the first"),
+    (CopiesValues, "a copy of the cache per step"),
 ]
 GROWING = [
     (SlotsWherePadded, "slot 3 may hold position 0"),
@@ -215,6 +280,7 @@ GROWING = [
     (HidesBySlot, "a slot's number taken for a position"),
     (HidesByTheFirstRow, "below its own length"),
     (CutsStorage, "What goes is decided by position"),
+    (HidesOnce, "a second time"),
     (HidesNothingHere, "slots are still there"),
     (LengthsOfPadding, "a row that is all padding"),
 ]

@@ -108,16 +108,16 @@ class _Trial:
     def lengths(self, cache: Any, want: list[int], slip: str = "") -> None:
         self.probe.equal(cache.lengths.tolist(), want, what="lengths", slip=slip)
 
-    def write(self, cache: Any, pos: torch.Tensor, value: float) -> tuple[torch.Tensor, torch.Tensor]:
-        """One forward by hand, keys and values all `value`: the keys of layer 0 and their positions."""
-        new = torch.full((pos.shape[0], 3, pos.shape[1], 8), value, dtype=torch.float64)
+    def write(self, cache: Any, pos: list[list[int]], value: float = 1.0) -> list[Any]:
+        """One forward by hand, keys and values all `value`: keys, values and positions of each layer."""
+        at = torch.tensor(pos)
+        new = torch.full((at.shape[0], 3, at.shape[1], 8), value, dtype=torch.float64)
 
-        def forward() -> tuple[torch.Tensor, torch.Tensor]:
-            cache.begin(pos)
-            k, _, k_pos = cache.update(0, new, new.clone(), pos)
-            cache.update(1, new, new.clone(), pos)
-            cache.advance(pos)
-            return k, k_pos
+        def forward() -> list[Any]:
+            cache.begin(at)
+            layers = [cache.update(layer, new, new.clone(), at) for layer in (0, 1)]
+            cache.advance(at)
+            return layers
 
         return self.probe.call(forward)
 
@@ -134,6 +134,13 @@ class _Trial:
             with self.probe.case(name):
                 got = self.run(ids, None, self.make(2), chunk)
                 self.probe.equal(got, self.model(ids), FP64, slip=self.slip)
+        with self.probe.case("two caches in turns"):
+            one, two = self.make(2), self.make(2)
+            self.run(ids[:, :6], None, one)
+            self.run(ids[:, 1:9], None, two)
+            got = self.run(ids[:, 6:], None, one)
+            why = "Each cache keeps its own tensors; here the second wrote into the first."
+            self.probe.equal(got, self.model(ids)[:, 6:], FP64, slip=why)
 
     def padding(self) -> None:
         for chunk, side in ((64, "left"), (64, "right"), (2, "left"), (2, "right")):
@@ -155,24 +162,42 @@ class _Trial:
                 bool(logits.isfinite().all()), gave="NaN", wanted="finite logits in the empty row, too"
             )
 
+    def positions(self) -> None:
+        none = "−1 where a row holds nothing."
+        longest = "S reaches to the longest row, also when that row pauses, and no further."
+        cache = self.make(2)
+        for name, pos, want in (
+            ("k_pos of two rows, 3 tokens and 1", [[0, 1, 2], [0, -1, -1]], [[0, 1, 2], [0, -1, -1]]),
+            ("k_pos while the longest row pauses", [[-1], [1]], [[0, 1, 2], [0, 1, -1]]),
+            ("k_pos after a rewind of the longest row to 1", [[1], [-1]], [[0, 1], [0, 1]]),
+        ):
+            with self.probe.case(name):
+                if "rewind" in name:
+                    self.probe.call(cache.rewind, torch.tensor([1, 2]))
+                for k, v, k_pos in self.write(cache, pos):
+                    here = [list(k.shape[:3:2]), list(v.shape[:3:2]), list(k_pos.shape)]
+                    size = [len(want), len(want[0])]
+                    self.probe.equal(here, [size] * 3, what="(B, S) of keys, values, k_pos", slip=longest)
+                    self.probe.equal(k_pos.tolist(), want, what="k_pos", slip=none)
+
     def pause(self) -> None:
         with self.probe.case("a full row that pauses while its neighbour goes on"):
             cache = self.make(2, 4)
-            first = self.write(cache, torch.tensor([[0, 1, 2], [1, 2, 3]]), 1.0)[0].clone()
-            then = self.write(cache, torch.tensor([[3], [-1]]), 2.0)[0]
+            first = self.write(cache, [[0, 1, 2], [1, 2, 3]])[0][0].clone()
+            then = self.write(cache, [[3], [-1]], 2.0)[0][0]
             why = "As an index −1 is the last slot. There lies a token of a row that is full."
             self.probe.equal(then[1, :, 1:4], first[1, :, 1:4], FP64, slip=self.slip or why)
 
     def unwritten(self) -> None:
         with self.probe.case("slots that nobody wrote"):
-            k, _ = self.write(self.make(2), torch.tensor([[0, 1], [0, -1]]), 1.0)
-            self.probe.that(
-                bool(k.isfinite().all()),
-                gave="NaN in a slot that nobody wrote",
-                wanted="finite numbers in every slot",
-                slip=self.slip
-                or "A masked value still takes part in the product, as 0 · NaN. Reserve with zeros.",
-            )
+            for k, v, _ in self.write(self.make(2), [[0, 1], [0, -1]]):
+                self.probe.that(
+                    bool(k.isfinite().all()) and bool(v.isfinite().all()),
+                    gave="NaN in a slot that nobody wrote",
+                    wanted="finite numbers in every slot",
+                    slip=self.slip
+                    or "A masked value still takes part in the product, as 0 · NaN. Reserve with zeros.",
+                )
 
     def rewind(self) -> None:
         prompts = [[5, 0, 7, 9, 11], [3, 4, 8]]
@@ -184,18 +209,26 @@ class _Trial:
                 self.run(tokens, pos, cache)
                 self.probe.call(cache.rewind, torch.tensor(keep))
                 self.lengths(cache, keep, "`rewind` sets the length of every row: each has its own.")
-                got = self.run([[20, 21], [22, 23]], None, cache, 1)
                 kept = [p[:n] for p, n in zip(prompts, keep, strict=True)]
                 want = self.alone([[*kept[0], 20, 21], [*kept[1], 22, 23]], 2)
+                got = self.run([[20, 21], [22, 23]], None, cache, 1)
                 self.probe.equal(got, want, FP64, slip=self.slip or why)
+                if keep != [4, 1]:
+                    continue
+                self.probe.call(cache.rewind, torch.tensor(keep))
+                got = self.run([[20, 21], [22, 23]], None, cache, 1)
+                self.probe.equal(got, want, FP64, slip="It held once; this is the same rewind a second time.")
 
     def forward(self) -> None:
-        with self.probe.case("rewind to a length that a row does not have"):
-            cache = self.make(2)
-            self.run([[5, 0, 7], [3, 4, 8]], None, cache)
-            why = "A row would claim tokens that nobody wrote. Compare with `self.lengths` first."
-            self.probe.refuses(ValueError, cache.rewind, torch.tensor([2, 6]), slip=self.slip or why)
-            self.lengths(cache, [3, 3], "Refuse before anything changes: the other row was cut already.")
+        with self.probe.case("rows of 5 and 3 tokens, rewound to [4, 4]"):
+            cache, prompts = self.make(2), [[5, 0, 7, 9, 11], [3, 4, 8]]
+            self.run(*padded(prompts, "right"), cache)
+            why = "A row would claim tokens that nobody wrote. Compare with `self.lengths`, row by row."
+            self.probe.refuses(ValueError, cache.rewind, torch.tensor([4, 4]), slip=self.slip or why)
+            changed = "Refuse before anything changes: the other row was cut already."
+            self.lengths(cache, [5, 3], changed)
+            got = self.run([[20], [22]], None, cache)
+            self.probe.equal(got, self.alone([[*prompts[0], 20], [*prompts[1], 22]]), FP64, slip=changed)
 
     def full(self) -> None:
         with self.probe.case("one token more than was reserved"):
@@ -204,21 +237,32 @@ class _Trial:
             why = "Check in `begin`, before any layer has written: the first position is 0, so `size` is one too many."
             self.probe.refuses(CacheFull, cache.begin, torch.tensor([[4]]), slip=self.slip or why)
             self.lengths(cache, [4])
+        cache = self.make(2, 4)
+        self.run(*padded([[5, 0, 7], [3, 4]], "right"), cache)
+        with self.probe.case("4 slots; the second of two rows gets positions 2, 3, 4 and padding"):
+            pos = torch.tensor([[3, -1, -1, -1], [2, 3, 4, -1]])
+            every = "One token without a slot is enough, whichever row and column it stands in."
+            self.probe.refuses(CacheFull, cache.begin, pos, slip=every)
+            self.lengths(cache, [3, 2])
+        with self.probe.case("4 slots; the rows get positions 3 and padding, 2 and 3"):
+            got = self.run([[9, 0], [8, 1]], torch.tensor([[3, -1], [2, 3]]), cache)
+            want = torch.cat([self.alone([[5, 0, 7, 9]]), self.alone([[3, 4, 8, 1]])])[:, 0]
+            self.probe.equal(
+                got[torch.arange(2), [0, 1]], want, FP64, slip="Everything fits: padding needs no slot."
+            )
 
     def in_place(self) -> None:
         with self.probe.case("what five steps read and move"):
-            cache, places = self.make(2), set()
+            cache, seen = self.make(2), []  # `seen` keeps what came, so that no memory is used twice
             for token in range(5):
-                k, k_pos = self.write(cache, torch.tensor([[token], [token]]), 1.0)
-                places.add(k.data_ptr())
+                seen.append(self.write(cache, [[token], [token]]))
+            reads = max(x.shape[2] for layer in seen[-1] for x in layer[:2])
             why = "Hand back the slots up to the longest row, not the whole reservation."
-            self.probe.at_most(
-                "slots handed to attention at the fifth token", k.shape[2], 5, self.slip or why
-            )
+            self.probe.at_most("slots handed to attention at the fifth token", reads, 5, self.slip or why)
+            places = {tuple(x.data_ptr() for layer in step for x in layer[:2]) for step in seen}
             self.probe.that(
                 len(places) == 1,
-                gave="keys that lie somewhere else after each step",
+                gave="keys or values that lie somewhere else after a step",
                 wanted="the same memory, written in place",
                 slip="That is a copy of the cache per step. A slice of reserved memory is a view and costs nothing.",
             )
-            self.probe.equal(list(k_pos.shape), [2, k.shape[2]], what="shape of k_pos")

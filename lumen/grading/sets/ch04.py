@@ -87,10 +87,10 @@ exercises.add(
     "slot-cache",
     shows="When position p lives in slot p, writing is one assignment, and forgetting is one number per row.",
     check=CacheContract(
-        "chunks", "unwritten", "padding", "pause", "rewind", "forward", "full", "in_place",
+        "chunks", "unwritten", "padding", "rewind", "positions", "pause", "forward", "full", "in_place",
         size=40,
-        chunks="Not every slot has the position of its token in it.",
-        padding="Padding (−1) landed in a slot that is read.",
+        chunks="Often because a token does not lie in the slot of its position.",
+        padding="Often because padding (−1) was written, or every row at the first row's position.",
     ),
     forbidden=("lumen.cache.StaticCache", "lumen.cache.DynamicCache"),
     allow=("lumen.cache.base.Cache",),
@@ -239,14 +239,14 @@ def cards_for(users: int, context: int) -> Decision:
         cost=lambda choice: choice["count"] * CARDS[choice["chip"]],
         unit="$ per hour",
         within=0.02,
-        dearer="It fits and is fast enough, but a cheaper choice is, too. What do fewer bytes per token allow?",
+        dearer="It fits and is fast enough, but a cheaper choice is, too. Were all 24 combinations tried?",
     )
 
+
+LOADS = [(64, 8192), (8, 8192), (32, 32_768), (300, 8192), (200, 2048), (100, 8192), (96, 16_384)]
 
 exercises.add(
     "sixty-four-users",
     shows="Memory rules out most choices, bandwidth the next ones, and the format of the cache moves both.",
-    check=Plan(
-        cards_for, ("users", "context"), [(64, 8192), (8, 8192), (32, 32_768), (300, 8192), (200, 2048)]
-    ),
+    check=Plan(cards_for, ("users", "context"), LOADS),
 )
