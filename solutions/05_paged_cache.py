@@ -358,8 +358,8 @@ print("tables", tables, "holders", holders)
 print("free", free, "copies", copies)
 
 # %% [markdown]
-# Two rows shared block 0. Where is it now? Mend the function. Rows that are not in `lengths` rest in this step; they still read
-# their blocks.
+# Two rows shared block 0. Where is it now? Mend the function. Rows are served in the order of `lengths`; those that are not
+# in it rest in this step and still read their blocks.
 #
 # <details><summary>Hint 1: the question again</summary>
 #

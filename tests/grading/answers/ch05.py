@@ -196,6 +196,75 @@ class NeverFull(Tables):
         return super().take(count)
 
 
+class LongerBeforeRefusal(Tables):
+    def append(self, row):
+        place = self.lengths[row] % self.size
+        self.lengths[row] += 1
+        table, copied = self.tables[row], None
+        if place == 0:
+            table += self.take(1)
+        elif self.holders[table[-1]] > 1:
+            (block,) = self.take(1)
+            copied, table[-1] = table[-1], block
+            self.holders[copied] -= 1
+        return table[-1], place, copied
+
+
+class LowersBeforeRefusal(Tables):
+    def append(self, row):
+        table, place, copied = self.tables[row], self.lengths[row] % self.size, None
+        if place == 0:
+            table += self.take(1)
+        elif self.holders[table[-1]] > 1:
+            self.holders[table[-1]] -= 1
+            (block,) = self.take(1)
+            copied, table[-1] = table[-1], block
+        self.lengths[row] += 1
+        return table[-1], place, copied
+
+
+class RefusesWhenDry(Tables):
+    def append(self, row):
+        if not self.unused:
+            raise CacheFull("no block is free")
+        return super().append(row)
+
+
+class NamesByCount(Tables):
+    """As many names as rows live: after one has ended, a name comes twice."""
+
+    def name(self, table):
+        row = len(self.tables)
+        self.tables[row], self.lengths = table, {**getattr(self, "lengths", {}), row: 0}
+        return row
+
+
+class CountsFromOne(Tables):
+    def __init__(self, num_blocks, block_size):
+        super().__init__(num_blocks, block_size)
+        self.unused, self.holders = list(range(1, num_blocks + 1)), [0] * (num_blocks + 1)
+
+
+def bend_append(change):
+    class Bent(Tables):
+        def append(self, row):
+            return change(*super().append(row))
+
+    return Bent
+
+
+class ForkForgetsLength(Tables):
+    def fork(self, row):
+        child = super().fork(row)
+        self.lengths[child] = len(self.tables[row]) * self.size
+        return child
+
+
+class ForkWithoutName(Tables):
+    def fork(self, row):
+        super().fork(row)
+
+
 # The block that was freed and stayed --------------------------------------------------------------
 
 
@@ -226,6 +295,16 @@ def shorten_forgets_table(tables, holders, free, row, length, size):
 def shorten_frees_shared(tables, holders, free, row, length, size):
     new, counts, unused = shorten(tables, holders, free, row, length, size)
     return new, counts, unused | (set(tables[row]) - set(new[row]))
+
+
+def shorten_tests_first(tables, holders, free, row, length, size):
+    """Looks at the count before it lowers it."""
+    new, counts, _ = shorten(tables, holders, free, row, length, size)
+    return new, counts, set(free) | {block for block in tables[row][len(new[row]) :] if holders[block] == 0}
+
+
+def shorten_keeps_one_more(tables, holders, free, row, length, size):
+    return shorten(tables, holders, free, row, (length // size + 1) * size, size)
 
 
 def shorten_rounds_down(tables, holders, free, row, length, size):
@@ -296,6 +375,26 @@ def prepare_never_copies(tables, holders, free, lengths, size):
     return tables, holders, free, []
 
 
+def prepare_served(order=lambda rows: rows, take=lambda free: free.pop(), copy=lambda pair: pair, least=1):
+    """Right as it stands; each argument bends one thing."""
+
+    def prepare(tables, holders, free, lengths, size):
+        tables = {name: list(table) for name, table in tables.items()}
+        holders, free, copies = list(holders), list(free), []
+        for row in order(list(lengths)):
+            table, fresh = tables[row], lengths[row] % size == 0
+            if fresh or holders[table[-1]] > least:
+                block = take(free)
+                if not fresh:
+                    holders[table[-1]] -= 1
+                    copies.append(copy((table.pop(), block)))
+                holders[block] = 1
+                table.append(block)
+        return tables, holders, free, copies
+
+    return prepare
+
+
 CARDS = {"L4": (24, 32, 0.8), "A100 80GB SXM": (80, 32, 1.8), "H100 SXM": (80, 64, 3.0)}  # GB, GB/s, $
 
 
@@ -310,6 +409,18 @@ def pool_by_price(users, ms):
                 return {"pool": room, "block": block, "chip": chip}
 
 
+def pool_by_mean(users, ms):
+    """Half a block for each request, as the chapter's formula has it: right on average, not for these."""
+    lengths = in_flight(users)
+    for chip, (memory, bus, _) in sorted(CARDS.items(), key=lambda card: card[1][2]):
+        room = int((0.9 * memory * 1e9 - 2 * 8_030_261_248) // 2**30)
+        for block in (1, 4, 16, 32, 64, 128, 256):
+            late = 64 * (1024 // block) * 0.01 + 1024 * 131_072 / (bus * 1e6) > ms
+            pool = -int(-sum(n + block / 2 for n in lengths) * 2**17 // 2**30)
+            if not late and pool <= room:
+                return {"pool": pool, "block": block, "chip": chip}
+
+
 def always(**choice):
     return lambda users, ms: choice
 
@@ -317,7 +428,7 @@ def always(**choice):
 ANSWERS = {
     "four-samples": Answers(
         right=[RIGHT],
-        wrong=[(lambda: 18, "a dict with the keys")],
+        wrong=[(lambda: 18, "a dict with the keys"), ({**RIGHT, "empty": 68}, "only 96 lie in full blocks")],
         stubs=[{**RIGHT, "empty": ...}],
     ),
     "block-tables": Answers(
@@ -331,6 +442,21 @@ ANSWERS = {
             (ForksOneList, "Copy the list of numbers"),
             (TakesBeforeItCounts, "before you take the first"),
             (NeverFull, "There is no free block left"),
+            (LongerBeforeRefusal, "place 1 for position 8"),
+            (LowersBeforeRefusal, "then the other reader ends"),
+            (RefusesWhenDry, "none is needed"),
+            (NamesByCount, "a name of its own"),
+            (CountsFromOne, "counted from 0"),
+            (bend_append(lambda block, place, copied: (block, place + 1, copied)), "place 3 for position 6"),
+            (bend_append(lambda block, place, copied: (place, block, copied)), "place 4 for position 6"),
+            (bend_append(lambda block, place, copied: (block, place)), "(block, place, copied)"),
+            (bend_append(lambda block, place, copied: (block, place, copied is not None)), "a block or None"),
+            (
+                bend_append(lambda block, place, copied: (block, place, copied and block)),
+                "before it is returned",
+            ),
+            (ForkForgetsLength, "place 0 for position 6"),
+            (ForkWithoutName, "that `new` or `fork` returned"),
         ],
         lumen=["lumen.cache.BlockPool"],
     ),
@@ -339,15 +465,21 @@ ANSWERS = {
         wrong=[
             (shorten_forgets_table, "the table still lists them"),
             (shorten_frees_shared, "when its count is 0"),
-            (shorten_rounds_down, "Round up"),
+            (shorten_rounds_down, "that `length` cuts in two"),
+            (shorten_tests_first, "yours is without 5"),
+            (shorten_keeps_one_more, "At the edge of a block"),
         ],
         no_lumen="lumen's rewind is a method of a cache with its own pool",
     ),
     "last-writer": Answers(
-        right=[prepare, prepare_by_tables],
+        right=[prepare, prepare_by_tables, prepare_served()],
         wrong=[
             (prepare_last_keeps, "not the last who reads"),
             (prepare_never_copies, "each reads what the other wrote"),
+            (prepare_served(order=lambda rows: rows[::-1]), "in the order of `lengths`"),
+            (prepare_served(take=lambda free: free.pop(0)), "from the end of `free`"),
+            (prepare_served(copy=lambda pair: pair[::-1]), "A copy is (from, to)"),
+            (prepare_served(least=0), "writes in place"),
         ],
         no_lumen="lumen's reserve is a method of a cache with its own pool",
     ),
@@ -358,15 +490,16 @@ ANSWERS = {
             (lambda: ("b", 31.25), "nothing is left over at the end"),
             (lambda: ("d", 31.25), "no such hole"),
             (lambda: ("c", 3.9), "longer requests"),
+            (lambda: ("c", 32), "That is near"),
         ],
     ),
     "size-the-pool": Answers(
         right=[pool_by_price],
         wrong=[
             (always(chip="L4", block=64, pool=6), "GiB of pool against GB of card"),
-            (always(chip="L4", block=128, pool=5), "the pool has too few"),
-            (always(chip="L4", block=16, pool=5), "10 µs before its first byte"),
+            (always(chip="L4", block=16, pool=5), "10 µs and its bytes each"),
             (always(chip="A100 80GB SXM", block=128, pool=20), "a cheaper card does, too"),
+            (pool_by_mean, "the pool has too few"),
             (always(chip="T4", block=64, pool=5), "one of 'L4'"),
             ({"chip": "L4", "block": 64, "pool": 5}, "a function of users and ms"),
         ],
