@@ -32,13 +32,18 @@ def _report(requests: list[dict[str, Any]], limits: tuple[float, float], slip: s
         steps = (len(came) if slip == "events" else one["tokens"]) - 1
         tpot = (came[-1] - came[0]) / steps if steps else 0.0
         first = came[0] - (one["sent"] if slip == "sent first" else begin)
-        under = first < limits[0] and tpot < limits[1]
-        good += under if slip == "below" else first <= limits[0] and tpot <= limits[1]
+        between = [b - a for a, b in pairwise(came)]
+        pace = max(between, default=0.0) if slip == "gaps" else tpot
+        if slip in ("ms", "ms limits"):
+            first, pace = 1e3 * first, 1e3 * pace
+        under = first < limits[0] and pace < limits[1]
+        kept = under if slip == "below" else first <= limits[0] and pace <= limits[1]
+        good += kept and (steps > 0 or slip != "one")
         if one["error"] and slip == "failed good":
             continue
-        tpots += [tpot] if steps or slip == "zero" else []
+        tpots += [tpot] if slip == "zero" or (steps and (between or slip != "at once")) else []
         weights.append(steps)
-        gaps.append([b - a for a, b in pairwise(came)])
+        gaps.append(between)
         e2els.append(came[-1] - (one["sent"] if slip == "sent last" else begin))
 
     def p99(values: list[float]) -> float | None:
@@ -54,12 +59,11 @@ def _report(requests: list[dict[str, Any]], limits: tuple[float, float], slip: s
         mean = sum(sum(row) for row in gaps) / sum(weights)
     if slip == "nothing":
         e2els, pooled = e2els or [0.0], pooled or 0.0
-    return {
-        "mean_tpot": mean,
-        "p99_itl": sum(each) / len(each) if slip == "averaged" and each else pooled,
-        "p99_e2el": p99(e2els),
-        "good": int(good),
-    }
+    if slip == "averaged" and each:
+        pooled = sum(each) / len(each)
+    found = {"mean_tpot": mean, "p99_itl": pooled, "p99_e2el": p99(e2els)}
+    unit = 1e3 if slip == "ms" else 1.0
+    return {name: value and unit * value for name, value in found.items()} | {"good": int(good)}
 
 
 def _request(
@@ -88,13 +92,14 @@ def _many() -> tuple[list[dict[str, Any]], tuple[float, float]]:
 
 def _report_cases() -> list[Case]:
     limits = (0.5, 0.1875)
-    plain = _request(0.0, [0.4, 0.5, 0.7])
+    plain = _request(0.0, [0.4, 0.5, 0.65])
     return [
         Case("one request of three tokens", ([plain], limits)),
         Case("exactly at both limits", ([_request(0.0, [0.5, 0.6875])], limits)),
         Case("an answer of one token beside it", ([plain, _request(1.0, [1.3])], limits)),
         Case("only answers of one token", ([_request(0.0, [0.2]), _request(1.0, [1.7])], limits)),
         Case("five tokens in three events", ([_request(2.0, [2.3, 2.7, 2.8], 5)], limits)),
+        Case("four tokens in a single event", ([_request(0.0, [0.3], 4), plain], limits)),
         Case("the client held it back", ([_request(3.0, [3.2, 3.25], intended=1.0), plain], limits)),
         Case("one request failed half way", ([plain, _request(5.0, [5.1, 5.9], error="hang-up")], limits)),
         Case("one request failed quickly", ([plain, _request(5.0, [5.1, 5.2], error="hang-up")], limits)),
@@ -129,6 +134,10 @@ exercises.add(
                     "an answer of one token has no gap: it is left out of the mean, not counted as 0, and the mean of "
                     "nothing is None.",
                 ),
+                ("ms", "all times are in seconds, the limits too; the chapter's report has milliseconds."),
+                ("one", "an answer of one token has no TPOT, so it cannot break the limit on it."),
+                ("at once", "tokens that came all at once have a TPOT of 0; an answer of one token has none."),
+                ("gaps", "the limit is on TPOT, the mean of the answer: a single gap may be longer."),
                 ("nothing", "where there is nothing to take a figure of, it is None, not 0."),
                 ("pooled", "the mean of TPOT is over answers, each counted once, however long it is."),
                 (
@@ -147,6 +156,7 @@ exercises.add(
                     "p99 lies *between* two neighbours: go from the lower one by the rest of the rank.",
                 ),
                 ("below", "a request exactly at its limits keeps them: at most means `<=`."),
+                ("ms limits", "all times are in seconds, the limits too."),
             )
         ],
     ),
@@ -190,13 +200,16 @@ def _quantile(q: float, bounds: list[float], replicas: list[list[int]], slip: st
         counts = [sum(counts[: i + 1]) for i in range(len(counts))]
     if counts[-1] == 0:
         return 0.0 if slip == "nothing" else math.nan
-    rank = q * counts[-1]
+    rank = q * (counts[-1] - 1) if slip == "n - 1" else q * counts[-1]
+    rank = math.ceil(rank) if slip == "ceil" else rank
     i = next(i for i, n in enumerate(counts) if n > rank or (n == rank and slip != "beyond"))
     if i == len(bounds) - 1:
         return math.inf if slip == "inf" else bounds[-2]
     low, before = (bounds[i - 1], counts[i - 1]) if i else (0.0, 0)
-    if slip == "upper":
-        return bounds[i]
+    if slip == "first" and not i:
+        low = bounds[0]
+    if slip in ("upper", "middle"):
+        return bounds[i] if slip == "upper" else (low + bounds[i]) / 2
     inside = counts[i] if slip == "whole" else counts[i] - before
     return low + (bounds[i] - low) * (rank - before) / inside
 
@@ -218,10 +231,8 @@ exercises.add(
     check=Cases(
         reference=_quantile,
         cases=[
-            Case("one replica, p50", (0.5, _FOUR, [[10, 30, 40, 40]])),
-            Case(
-                "inside the first bucket", (0.2, _THREE, [[8, 9, 10]]), slip="the first bucket begins at 0."
-            ),
+            Case("one replica, p40", (0.4, _FOUR, [[10, 30, 40, 40]])),
+            Case("inside the first bucket", (0.2, _THREE, [[8, 9, 10]])),
             Case("exactly at a bucket's end", (0.5, _FOUR, [[5, 10, 18, 20]])),
             Case("exactly at a bucket's end, the next one empty", (0.5, _FOUR, [[5, 10, 10, 20]])),
             Case("an empty bucket in between", (0.75, _FOUR, [[5, 5, 10, 10]])),
@@ -239,6 +250,10 @@ exercises.add(
             for name, says in (
                 ("mean", "percentiles do not average: add the counts of the replicas first."),
                 ("apart", "the counts are cumulative already: bucket `le` holds everything up to its bound."),
+                ("first", "the first bucket begins at 0."),
+                ("ceil", "the rank is q · total as it stands, whole or not."),
+                ("n - 1", "the rank is q · total here; 0.99 · (n − 1) is for samples that were kept."),
+                ("middle", "that is the bucket's middle: go into the bucket in proportion to the rank."),
                 ("upper", "that is the bucket's end: go into the bucket in proportion to the rank."),
                 ("whole", "divide by what lies in the bucket alone: its count less the count before it."),
                 ("inf", "infinity is no latency: answer with the last finite bound."),
@@ -259,8 +274,9 @@ def _read_stream(
 ) -> tuple[float, float | None, list[float], str]:
     """The reference; `slip` names a fault that stays in."""
     times: list[float] = []
-    text, tokens, rest = "", 0, b""
+    text, tokens, rest, begun = "", 0, b"", 0.0
     for now, chunk in reads:
+        since, begun = (begun if rest else now), (begun if rest and b"\n" not in chunk else now)
         if slip == "whole":  # every read taken for whole characters and events
             chunk, rest = chunk.decode().encode(), b""
         elif slip in ("replace", "ignore"):
@@ -273,30 +289,37 @@ def _read_stream(
             if not line.startswith(b"data: ") or line == b"data: [DONE]":
                 continue
             event = json.loads(line[6:])
-            tokens = (event.get("usage") or {}).get("completion_tokens", tokens)
+            usage = event["usage"] if slip == "usage" else event.get("usage")
+            tokens = (usage or {}).get("completion_tokens", tokens)
             deltas = [choice["delta"] for choice in event["choices"]]
             if slip == "no text" and any("role" in delta for delta in deltas):
                 continue
-            pieces = [delta.get("content") or "" for delta in deltas]
+            pieces = [delta.get("content", "") for delta in deltas]
+            if slip != "null":
+                pieces = [piece or "" for piece in pieces]
             if slip == "strip":
                 pieces = [piece if piece.strip() else "" for piece in pieces]
             text += "".join(pieces)
             role = slip == "role" and any("role" in delta for delta in deltas)
             empty = slip == "empty" and any(delta.keys() == {"content"} for delta in deltas)
             if any(pieces) or role or empty or (slip == "bill" and not pieces):
-                times.append(now)
+                if not (slip == "together" and times and times[-1] == now):
+                    times.append(since if slip == "began" else now)
+            since = now
     gaps = [b - a for a, b in pairwise(times)]
     steps = len(times) if slip in ("events", "arrivals") and (slip == "events" or len(times) < 2) else tokens
-    tpot = (times[-1] - times[0]) / (steps - 1) if steps > 1 else None
+    tpot = (times[-1] - times[0]) / (steps - (slip != "n")) if steps > 1 else None
     if slip == "zero" and tpot is None:
         tpot = 0.0
-    return times[0], tpot, gaps, text
+    return times[0], tpot, gaps, text.strip() if slip == "stripped" else text
 
 
-def _event(content: str | None = None, finish: str | None = None, **delta: str) -> bytes:
+def _event(content: str | None = None, finish: str | None = None, usage: bool = True, **delta: str) -> bytes:
+    """Without `content` there is none; with usage=False the field is missing instead of null."""
     if content is not None:
         delta["content"] = content
-    body = {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}], "usage": None}
+    body: dict[str, Any] = {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+    body |= {"usage": None} if usage else {}
     return b"data: " + json.dumps(body, ensure_ascii=False).encode() + b"\n\n"
 
 
@@ -314,7 +337,7 @@ def _stream_cases() -> list[Case]:
         (0.1, role),
         (0.2, _event("")),
         (0.5, _event("a")),
-        (0.6, _event("")),
+        (0.6, _event("").replace(b'""', b"null")),
         (0.9, _event("b") + end + _bill(4)),
     ]
     return [
@@ -327,12 +350,15 @@ def _stream_cases() -> list[Case]:
              ([(0.2, _event("Il est")), (0.3, split[:5]), (0.5, split[5:at]), (0.7, split[at:] + end + _bill(2))],)),
         Case("two events in one read", ([(0.2, _event("a") + _event("b")), (0.6, _event("c") + end + _bill(3))],)),
         Case("the bill comes late", ([(0.2, _event("a")), (0.4, _event("b") + end), (1.4, _bill(2))],)),
-        Case("empty and missing contents", (some,)),
+        Case("empty, null and missing contents", (some,)),
         Case("a read with the end of one event and the beginning of the next",
              ([(0.2, one[:20]), (0.5, one[20:] + two[:30]), (0.9, two[30:] + end + _bill(2))],)),
         Case("four tokens in a single event", ([(0.1, role), (0.6, _event("abcd") + end + _bill(4))],)),
-        Case("text beside the role, and a line break for a token",
-             ([(0.3, _event("A", role="assistant")), (0.5, _event("\n")), (0.6, _event("B") + end + _bill(3))],)),
+        Case("text beside the role, and line breaks for tokens",
+             ([(0.3, _event("A", role="assistant")), (0.5, _event("\n")), (0.6, _event("B")),
+               (0.7, _event("\n") + end + _bill(4))],)),
+        Case("usage only in the bill",
+             ([(0.2, _event("a", usage=False)), (0.5, _event("b", "stop", usage=False) + _bill(2))],)),
     ]  # fmt: skip
 
 
@@ -344,7 +370,7 @@ exercises.add(
     importance=5,
     minutes=25,
     points=4,
-    shows="Four faults that real clients shipped: TTFT of a role, TPOT per event, a split event, a division by 0.",
+    shows="Faults that real code shipped: TTFT of a role, an event for a token, a split event, a division by 0.",
     forbidden=("lumen.serve.load.answer.Answer", "lumen.serve.load.sse.EventStream"),
     given="broken_read_stream",
     check=Cases(
@@ -367,6 +393,12 @@ exercises.add(
                     "arrivals",
                     "tokens that came all at once have a TPOT of 0; None is for an answer of one token.",
                 ),
+                ("stripped", "white space is text too, at the ends of the answer as well."),
+                ("null", "content may be null: then the event carries no text."),
+                ("usage", "in the events before the bill `usage` may be missing."),
+                ("began", "an event arrives with the read that completes it."),
+                ("together", "two events that one read completed are two arrivals, a gap of 0 apart."),
+                ("n", "n tokens have n − 1 times between them."),
                 ("role", "the role is no token: TTFT ends with the first text."),
                 ("empty", "an event without text is nothing that a user sees: no arrival."),
                 ("events", "an event may bring several tokens; the bill says how many there were in all."),

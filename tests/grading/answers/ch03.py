@@ -38,6 +38,14 @@ def report_by_hand(requests, limits):
     }
 
 
+def tpot_of_several_events(requests, limits):
+    """Leaves an answer out that came in one event, whatever it holds."""
+    found = report_by_hand(requests, limits)
+    many = [r for r in requests if not r["error"] and len(r["arrivals"]) > 1]
+    tpots = [(r["arrivals"][-1] - r["arrivals"][0]) / (r["tokens"] - 1) for r in many]
+    return {**found, "mean_tpot": sum(tpots) / len(tpots) if tpots else None}
+
+
 # quantile -----------------------------------------------------------------------------------------
 def quantile(q, bounds, replicas):
     counts = np.sum(replicas, axis=0)
@@ -77,7 +85,7 @@ def read_stream_whole(reads):
         if not line.startswith(b"data: {"):
             continue
         body = json.loads(line[6:])
-        tokens = (body["usage"] or {"completion_tokens": tokens})["completion_tokens"]
+        tokens = (body.get("usage") or {"completion_tokens": tokens})["completion_tokens"]
         for choice in body["choices"]:
             if choice["delta"].get("content"):
                 came.append(next(now for end, now in ends if end >= at))
@@ -95,7 +103,10 @@ def reads_wait_for_text(reads):
 ANSWERS = {
     "report": Answers(
         right=[report_by_hand],
-        wrong=[(lambda requests, limits: requests[0] and report_by_hand(requests, limits), "IndexError")],
+        wrong=[
+            (lambda requests, limits: requests[0] and report_by_hand(requests, limits), "IndexError"),
+            (tpot_of_several_events, "gave: 0.125 at ['mean_tpot']"),
+        ],
         lumen=["lumen.serve.load.summarize"],
     ),
     "who-notices": Answers(
