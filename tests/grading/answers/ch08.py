@@ -73,16 +73,32 @@ def everybody_at_once(lengths, slots, static=False):
     return timeline(lengths, max(len(lengths), 1), static)
 
 
-def always_static(lengths, slots, static=False):
-    return timeline(lengths, slots, True)
-
-
 def always_continuous(lengths, slots, static=False):
     return timeline(lengths, slots, False)
 
 
 def takes_no_slot(lengths, slots, static=False):
     return timeline(lengths, max(1, slots), static)
+
+
+def below_zero(lengths, slots, static=False):
+    if slots < 1 or 0 in lengths:
+        raise ValueError("no")
+    return timeline([max(1, n) for n in lengths], slots, static)
+
+
+def only_zero_slots(lengths, slots, static=False):
+    if slots == 0:
+        raise ValueError("no")
+    return timeline(lengths, max(1, slots), static)
+
+
+def nobody_first(lengths, slots, static=False):
+    return timeline(lengths, slots, static) if lengths else []
+
+
+def closed_by_default(lengths, slots, static=True):
+    return timeline(lengths, slots, static)
 
 
 def skips_the_empty(lengths, slots, static=False):
@@ -184,6 +200,33 @@ def draws_by_seat(requests, slots):
     return drawn
 
 
+def draws_by_seed(requests, slots):
+    streams = {seed: random.Random(seed) for seed, _ in requests}
+    waiting, running = list(range(len(requests))), []
+    drawn = [[] for _ in requests]
+    while waiting or running:
+        while waiting and len(running) < slots:
+            running.append(waiting.pop(0))
+        for name in running:
+            drawn[name].append(streams[requests[name][0]].random())
+        running = [name for name in running if len(drawn[name]) < requests[name][1]]
+    return drawn
+
+
+def draws_with_another_seed(requests, slots):
+    """Its own mistake: no sentence of another one."""
+    streams = [random.Random(seed + i) for i, (seed, _) in enumerate(requests)]
+    return [[stream.random() for _ in range(n)] for stream, (_, n) in zip(streams, requests, strict=True)]
+
+
+def draws_from_the_global(requests, slots):
+    drawn = []
+    for seed, tokens in requests:
+        random.seed(seed)
+        drawn.append([random.random() for _ in range(tokens)])
+    return drawn
+
+
 def draws_anew(requests, slots):
     return [[random.Random(seed).random()] * tokens for seed, tokens in requests]
 
@@ -223,10 +266,13 @@ ANSWERS = {
         wrong=[
             (stays_too_long, "one step too long"),
             (everybody_at_once, "how many may run together"),
-            (always_static, "without waiting for the others"),
             (always_continuous, "only when nobody is left inside"),
-            (takes_no_slot, "never end"),
-            (skips_the_empty, "never counts down"),
+            (takes_no_slot, "case: no slot\n"),
+            (only_zero_slots, "slots below zero"),
+            (nobody_first, "and nobody"),
+            (skips_the_empty, "an answer of no tokens"),
+            (below_zero, "minus one token"),
+            (closed_by_default, "`static` left out"),
         ],
         no_lumen="lumen's scheduler makes plans for sequences over a pool of blocks",
     ),
@@ -245,7 +291,10 @@ ANSWERS = {
         right=[draws, draws_without_a_loop],
         wrong=[
             (draws_common, "One die for all"),
-            (draws_by_seat, "inherits its stream"),
+            (draws_by_seat, "of the one before"),
+            (draws_by_seed, "with one seed share"),
+            (draws_with_another_seed, "0.6229"),
+            (draws_from_the_global, "belongs to everybody"),
             (draws_anew, "the same number each time"),
         ],
         no_lumen="lumen's streams are torch generators, kept by the runner",
@@ -267,7 +316,8 @@ ANSWERS = {
         wrong=[
             (choice("A100 80GB SXM", 52), "Fewer users, or more bandwidth"),
             (choice("H100 SXM", 60), "must fit"),
-            (choice("H200 SXM", 97), "A larger batch"),
+            (choice("H100 SXM", 51), "batch=51"),  # one user short
+            (choice("H200 SXM", 97), "'H200 SXM'"),
         ],
     ),
 }
