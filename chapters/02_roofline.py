@@ -74,7 +74,6 @@ from lumen.explore import (
     markdown,
     matmul_lab,
     provenance,
-    published_misses,
     reveal,
     table,
 )
@@ -161,14 +160,12 @@ ch02.picture(config, decode, prefill, chip, dtype)
 # ## Where the time goes
 #
 # The rates of the circles, of attention and of the small operators, and the price of a start were each measured alone.
-# Added up for the operators of SmolLM2 they give a forecast of the pass, of which nothing was fitted to the pass itself.
-# Here it is as a waterfall: the floor, what each kind of operator adds to it, and in orange what is left.
+# Added up for the operators of SmolLM2 they forecast the pass. No number in that was fitted to a pass; *which* operators
+# count, and how they are timed, was mended while misses were looked at. Here it is for the decode step: the floor, what each
+# kind of operator adds to it, and in orange what is left.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 ch02.waterfall_figure(config, decode, chip, dtype)
-
-# %% tags=["hide-input", "nbval-ignore-output"]
-ch02.waterfall_figure(config, prefill, chip, dtype)
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 markdown(ch02.unexplained(config, decode, prefill, chip, dtype))
@@ -220,8 +217,8 @@ callout("takeaway", ch02.low_mfu(sweep[1], chip, dtype))
 #
 # ### Where batching ends
 #
-# If users are so cheap, why not put 300 of them on an H100 and reach its ridge? Because each brings a cache, which nobody
-# shares. It is read anew in every step, and it fills the memory.
+# If users are so cheap, why not put 300 of them on an H100 and reach its ridge? Because each brings a cache of their own
+# (a beginning that many share apart: chapter 6). It is read anew in every step, and it fills the memory.
 
 # %% tags=["hide-input"]
 ch02.batching_ends()
@@ -233,19 +230,14 @@ markdown(ch02.batching_text())
 # ## Where the FLOPs are
 #
 # "Two FLOPs per weight" leaves out attention, which has no weights: each query is multiplied with every key, and each
-# attention weight with every value. One token in one layer, at a context of $L$ tokens:
+# attention weight with every value. At a context of $L$ tokens that is $4 L\, d_q$ FLOPs a token and layer, $d_q$ being the
+# width of all query heads. Sharing KV heads ([GQA](../book/glossary.md#term-GQA)) saves bytes and none of these: every query
+# head still asks.
 #
-# | part | FLOPs | all heads alike, MLP $4d$ |
-# | --- | --- | --- |
-# | query, key, value, output | $2d\,(2 d_q + 2 d_{kv})$ | $8d^2$ |
-# | MLP of width $f$ | $2df$ for each of its matrices | $16d^2$ |
-# | attention | $4 L\, d_q$ | $4Ld$ |
-#
-# with $d_q$ and $d_{kv}$ the width of all query heads and of all KV heads. An MLP has two matrices, or three with a gate
-# (SwiGLU, as in Llama and SmolLM2). Sharing KV heads ([GQA](../book/glossary.md#term-GQA)) makes the cache smaller and not
-# the arithmetic: every query head still asks. Attention draws level with the layer's matrices where $4Ld = 24d^2$, at
-# $L = 6d$. That rule is often printed. Here it is for real models, exactly. *Crossover* is the context at which attention
-# and the layers' matrices take equally many FLOPs; the shares are those of a token at 2,048.
+# A layer's matrices take $2d\,(2 d_q + 2 d_{kv})$ for queries, keys, values and output ($d$ the hidden size, $d_{kv}$ the
+# width of all KV heads) and $2df$ for each of the two of an MLP of width $f$, three with a gate (SwiGLU). With all heads
+# alike and two of $f = 4d$ that is $8d^2 + 16d^2$, and attention draws level at $L = 6d$. Here is that rule for real models. *Crossover* is the context at which attention and the layers' matrices take equally many
+# FLOPs; the shares are those of a token at 2,048.
 
 # %% tags=["hide-input", "nbval-check-output"]
 rows, headers, sides = ch02.flops_table()
@@ -257,36 +249,23 @@ markdown(ch02.flops_text())
 # %% [markdown]
 # ## How good is the forecast?
 #
-# `cost.predict_decode` and `cost.predict_prefill` make the waterfall's sums. They are worth testing on more than two
-# passes: here is a grid of them, measured on a quiet machine by `benchmarks/cost_model.py`, with the sign of each miss.
+# `cost.predict_decode` and `cost.predict_prefill` make the waterfall's sums. Here they are on a grid of passes, measured by
+# `benchmarks/cost_model.py`, each miss with its sign.
 
 # %% tags=["hide-input"]
 markdown(ch02.forecast_text())
 
-# %% tags=["hide-input"]
-ch02.forecast_figure()
-
 # %% [markdown]
 # ### GPUs that are not here
-#
-# For chips that we never touched there are data sheets, and what other people measured. The same sums, with nothing but the
-# data sheet and the model's shape, against every published number that says enough to be predicted:
-
-# %% tags=["hide-input"]
-published_misses()
 
 # %% tags=["hide-input"]
 markdown(ch02.published_text())
 
 # %% [markdown]
-# Read a bound as a bound: it says what cannot be. The appendix [Chips, and why their roofs look so](02a_chips.ipynb) has it
-# for twelve chips, and every measurement behind this figure.
-#
 # ## Where each technique moves the point
 #
-# Every technique of this course does one of three things: fewer bytes for the same work, more work for the same bytes, or
-# less work. The two clocks can draw where each one moves a decode step *before* we learn how it works. The step is that of
-# Llama-2-7B on an H100, in 16 bits, with 8 users of 2,048 tokens; all of it is predicted.
+# A technique asks for fewer bytes, gets more work from the same bytes, or does less work. The two clocks draw where it moves a
+# decode step *before* we learn how it works: Llama-2-7B on an H100, in 16 bits, 8 users of 2,048 tokens, all of it predicted.
 
 # %% tags=["hide-input"]
 ch02.moves_figure()
@@ -437,7 +416,7 @@ rates = {size: summed(size) for size in sizes}
 ch02.control_figure(rates, chip)
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-markdown(ch02.control_text(rates))
+markdown(ch02.control_text(rates, chip))
 
 # %% [markdown]
 # ## How this could fool you
@@ -447,7 +426,7 @@ markdown(ch02.control_text(rates))
 # | trap | how it looks | guard here |
 # | --- | --- | --- |
 # | the benchmark's array fits in a cache | bandwidth above the data sheet, MBU of every model too low | [the control above](#a-negative-control); `hardware.measure()` reads more than the last cache holds |
-# | multiply-adds counted once, or a peak with [2:4](../book/glossary.md#term-2-4) sparsity | MFU half, or half again, of what it is | [torch counts with us](#build-it); dense peaks only |
+# | multiply-adds counted once, or a peak with [2:4](../book/glossary.md#term-2-4) sparsity | MFU at half of what it is | [torch counts with us](#build-it); dense peaks only |
 # | work that is done twice is counted | reading everything again scores best | only FLOPs that the model needs count; tokens per second stand beside every percentage, as below |
 #
 # </div>
@@ -462,8 +441,8 @@ markdown(ch02.best_mfu(decode, again, chip, dtype))
 # ## Play
 #
 # Start with this machine at a context of 256: the filled points are this page's measurements. Then choose Llama-3-8B, an
-# H100 and 2,048 tokens a user. The memory is full before the ridge is reached. At which context do 1,024 users fit *and*
-# reach it?
+# H100 and 2,048 tokens a user. The memory is full before the ridge is reached. Up to which context do 1,024 users fit
+# *and* reach it?
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 Roofline(
@@ -490,8 +469,8 @@ lab = matmul_lab(rows=8, inputs=576, outputs=3072, chip=chip)
 production_table(ch02.PRODUCTION)
 
 # %% [markdown]
-# The columns to look for are decode tokens/s against users. `-npl` of llama.cpp draws the figure of this chapter for any
-# GGUF on any machine. MBU as a name for the second ratio comes from Databricks (2023, below), MFU from the PaLM paper.
+# The columns to look for are decode tokens/s against users; `-npl` of llama.cpp prints them for a GGUF of yours. MBU as
+# a name for the second ratio comes from Databricks (2023, below), MFU from the PaLM paper.
 #
 # ## Recap
 
@@ -519,8 +498,6 @@ markdown(lumen.grading.table("02"))
 #   *below* the roof, each named after the optimisation that is missing.
 # - He, [Making deep learning go brrrr from first principles](https://horace.io/brrr_intro.html) (2022): read it for the
 #   three clocks, compute, bandwidth and overhead, seen from training.
-# - Pope et al., [Efficiently scaling transformer inference](https://arxiv.org/abs/2211.05102) (2022): read it for MFU against
-#   latency on a 540B model, and for how the best layout changes between prefill and decode.
 # - Chowdhery et al., [PaLM](https://arxiv.org/abs/2204.02311) (2022), section 4.1 and appendix B: read it for the definition
 #   of MFU, and why the FLOPs of recomputation do not count.
 # - Austin et al., [How to scale your model](https://jax-ml.github.io/scaling-book/roofline/) (2025): read it for the same

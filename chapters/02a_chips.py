@@ -22,7 +22,7 @@
 
 # %% [markdown]
 # [Chapter 2](02_roofline.ipynb) needs two numbers of a chip, its peak and its bandwidth. This appendix holds them for twelve
-# chips that are sold, what they say about one model, and what other people measured. At the end: why every roof has a ridge.
+# chips, what they say about one model, and what other people measured. At the end: why every roof has a ridge.
 #
 # Needs: [the roofline](02_roofline.ipynb).
 #
@@ -54,6 +54,7 @@ from lumen import cost, hardware
 from lumen.explore import (
     markdown,
     provenance,
+    published_misses,
     published_rows,
     published_table,
     table,
@@ -87,8 +88,14 @@ table(rows, headers, sides, stack=True)
 # How far measured times lie above such bounds, by chip: `measured / bound` is 1 when a program does what the data sheet
 # allows. `prefill` and `decode` are one pass, `answer` a whole batch of prompts and answers, per token.
 
+# %% tags=["hide-input"]
+published_misses()
+
 # %% tags=["hide-input", "nbval-check-output"]
 published_table()
+
+# %% tags=["hide-input", "nbval-check-output"]
+markdown(chips.left_out_text())
 
 # %% [markdown]
 # Few set-ups stand behind each line, and they differ in model, batch and year: the table compares programs as much as chips.
@@ -104,10 +111,10 @@ published_rows()
 chips.roofs(chip, dtype)
 
 # %% [markdown]
-# A CPU spends its area on a few fast cores and large caches, a GPU on thousands of slow lanes beside stacked memory, a TPU
-# on one large matrix unit that a compiler keeps fed. All of them do arithmetic with three kinds of units. *Scalar* units do
-# one operation at a time: addresses, loops, Python. *Vector* units do one operation on 8 to 64 numbers: norms, activation
-# functions, softmax. *Tensor* units multiply small matrices in one instruction, and the advertised peaks are theirs.
+# A CPU spends its area on a few fast cores and large caches, a GPU on thousands of slow lanes beside fast memory, a TPU on a
+# few large matrix units that a compiler keeps fed. They do arithmetic with three kinds of units. *Scalar* units do one
+# operation at a time: addresses, loops, Python. *Vector* units do one operation on many numbers: norms, activation functions,
+# softmax. *Tensor* units multiply small matrices in one instruction; the advertised peaks are theirs, where a chip has them.
 
 # %% tags=["hide-input", "nbval-check-output"]
 markdown(chips.units())
@@ -125,7 +132,7 @@ rows, headers, sides = chips.levels()
 table(rows, headers, sides, stack=True)
 
 # %% [markdown]
-# NVLink is sold as 900 GB/s, which counts both directions. A cache that moves from one GPU to another moves at half of it.
+# NVLink is sold as 900 GB/s, which counts both directions. A cache that moves from one GPU to another moves at half of it at most.
 #
 # ## Provenance
 #

@@ -54,6 +54,21 @@ def chips_table() -> Table:
     return rows, ["chip", "tok/s, 1 user", "users at 50 ms", "memory", "ridge"], "lrrrr"
 
 
+def left_out_text() -> str:
+    """What the bound has no line for where it misses by over a third, after the published set-ups."""
+    from lumen.explore.published import left_out
+    from lumen.hardware.published import THIRD, misses
+
+    rows = misses()
+    far = sum(abs(row.signed) > THIRD for row in rows)
+    reasons = "\n".join(f"- {reason} ({n} of {far})" for reason, n in left_out(rows) if n > 3)
+    return (
+        f"For {far} of {len(rows)} the bound is off by more than a third. What it has no line for there, most "
+        "frequent first, after the published set-ups; which of them took the time, no experiment here can tell:\n\n"
+        f"{reasons}"
+    )
+
+
 def asked(chip: Chip) -> str:
     """What vendors asked on the day that `price_source` names, or a dash."""
     found = re.search(r"Asked on 7 May 2026: (.*)$", chip.price_source)

@@ -11,7 +11,7 @@ QUESTIONS = [
     {
         "kind": "choice",
         "question": "A model with 16-bit weights decodes for one user on an H100 (ridge 295 FLOP per byte). Its MFU is "
-        "0.3 %. What is left to gain at this batch?",
+        "0.3 %. What can a better program gain, with these weights and this one user?",
         "choices": [
             {
                 "text": "Hardly anything: its MBU is about 90 %",
