@@ -103,10 +103,12 @@ chip = hardware.measure(progress=False)
 # ## Eight answers and a document
 #
 # `meet` starts our engine, the one behind `lumen serve`, lets eight requests write a few tokens each, and then adds the long
-# one. Time is counted from that moment. The tokens are drawn at random: in a dense model they cost what real ones do.
+# one. Time is counted from that moment. The tokens are drawn at random: in a dense model they cost what real ones do. Three rounds;
+# in each, the meeting is held under smaller budgets, too, which this page comes to below.
 
 # %% tags=["measure", "nbval-ignore-output"]
 LONG, ANSWERS, CONTEXT = 1000, 8, 32
+BUDGETS = (2048, 256, 128, 64)
 draw = torch.Generator().manual_seed(0)
 
 
@@ -118,14 +120,19 @@ def tokens(count):
 prompts = [tokens(CONTEXT) for _ in range(ANSWERS)]
 document = tokens(LONG)
 meet(model, prompts, document[:64], budget=2048, after=1)  # warm up
-whole = meet(model, prompts, document, budget=2048, before=8, after=8)
+runs = {budget: [] for budget in BUDGETS}
+for number in range(3):  # in turns, so that a slow minute hits all
+    for budget in BUDGETS[:: -1 if number % 2 else 1]:
+        run = meet(model, prompts, document, budget, before=8, after=6)
+        runs[budget].append(run)
+whole = ch09.middle(runs[2048])
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-ch09.freeze_figure(whole)
+ch09.freeze_figure(runs[2048])
 
 # %% [markdown]
-# Every dot is a token that a reader sees. What happened in the gap? The engine keeps the plan of every step: who was computed,
-# how many tokens, and behind how many that were there already.
+# Every dot is a token that a reader sees, in the round whose longest gap is the middle one. What happened in it? The engine keeps the
+# plan of every step: who was computed, how many tokens, and behind how many that were there already.
 
 # %% tags=["nbval-check-output"]
 print(ch09.plan_lines(whole))
@@ -155,12 +162,12 @@ print(ch09.plan_lines(whole))
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 forward = bench.decode_step(model, ANSWERS, CONTEXT + 8, "paged")
-markdown(ch09.eight_alone([whole], forward, chip, config, CONTEXT + 8))
+markdown(ch09.eight_alone(runs[2048], forward, chip, config, CONTEXT + 8))
 
 # %% [markdown]
 # Nothing forces 1,000 tokens into one step. Position 248 needs the keys and values of positions 0 to 247, and once computed
 # those lie in blocks, where the next step finds them. A prompt can be read in pieces, with the eight answers in every step:
-# [chunked prefill](../book/glossary.md#term-chunked-prefill).
+# [chunked prefill](../book/glossary.md#term-chunked-prefill) ([Agrawal and others, 2023](https://arxiv.org/abs/2308.16369)).
 #
 # So give the scheduler a **token budget**: no step computes more tokens than that. Answers under way come first, one token
 # each. The rest goes to prompts. With a budget of 256 the document gets 248 tokens per step, and its first token after five.
@@ -177,12 +184,6 @@ my_guess = guess(
 )
 
 # %% tags=["measure", "nbval-ignore-output"]
-BUDGETS = (2048, 256, 128, 64)
-runs = {budget: [] for budget in BUDGETS}
-for number in range(3):  # in turns, so that a slow minute hits all
-    for budget in BUDGETS[:: -1 if number % 2 else 1]:
-        run = meet(model, prompts, document, budget, after=6)
-        runs[budget].append(run)
 shorter = ch09.ratio(runs, ch09.longest, 2048, 256)
 by_model = {
     budget: ch09.predicted(meetings[0], chip, config)
@@ -343,7 +344,7 @@ table(rows, headers, sides)
 #
 # **Every step, computed catches up with total, inside a token budget and a block budget.** When they are equal, a token is sampled
 # and total grows by one. There is no prefill phase and no decode phase. The rule is that of vLLM's V1 engine (2025), whose
-# [scheduler](https://github.com/vllm-project/vllm/blob/main/vllm/v1/core/sched/scheduler.py) says so at its head.
+# [scheduler](https://github.com/vllm-project/vllm/blob/main/vllm/v1/core/sched/scheduler.py) says so at the head of `schedule`.
 #
 # ## Build it
 #
@@ -571,8 +572,8 @@ markdown(ch09.ranks_text())
 
 # %% [markdown]
 # Why does nobody starve? A request that comes $a$ seconds later and one step of priority ahead has the same rank; whoever comes later
-# still has a worse one. So only finitely many can ever get in front of a given request. They finish, because the best rank always
-# moves: it has its token set aside, it can take any block it needs, and nobody takes its own. Then the next is the best.
+# still has a worse one. So only finitely many can ever get in front of a given request. They finish: the best that runs moves in
+# every step, takes any block it needs, and nobody takes its own; nobody passes the head of the queue, and it gets the next place.
 #
 # *Fixed at arrival* matters. If a score grew only while one waits, two requests could preempt each other again and again. And one
 # request must be refused at the door, one that needs more blocks than the pool has: as the head of the queue it would hold up
@@ -621,14 +622,7 @@ trips = {trip.request_id: trip for trip in result.handovers}
 handed = trips["document"]
 assert handed.num_bytes == 512 * cost.kv_bytes_per_token(config, "fp32")
 assert shortfall(late.prompt, result.answers["document"]) < 1e-3
-print(
-    ch09.handover_text(
-        handed.num_bytes,
-        config.num_layers,
-        handed.prefill_s,
-        handed.exposed_s,
-    )
-)
+print(ch09.handover_text(handed, config.num_layers))
 
 # %% tags=["hide-input", "nbval-check-output"]
 kept = bench.load_evidence("disaggregation")["data"]["runs"]
@@ -660,8 +654,8 @@ markdown(ch09.goodput_text())
 # - when the two sides want **different machines**: compute for reading, bandwidth and memory for writing, other parallelism;
 # - when a mixed step is worse than its parts, because kernels or graphs are made for one kind of work.
 #
-# It does not pay over a link below the rate at which prefill makes cache. Goodput under two limits is
-# [DistServe's](https://arxiv.org/abs/2401.09670) measure (2024); compare under it with chunked prefill, at its best chunk.
+# A link below the rate at which a prefill makes cache eats into that: it, and not the readers, then sets the pace. Goodput under two
+# limits is [DistServe's](https://arxiv.org/abs/2401.09670) measure (2024); compare under it with chunked prefill, at its best chunk.
 #
 # ## Where it loses
 #
@@ -758,7 +752,11 @@ production_table(
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 markdown(f"{ch09.recap(runs, LONG, again, sums[0])}")
-callout("takeaway", ch09.takeaway(runs))
+callout(
+    "takeaway",
+    "**Takeaway.** Ask of every latency: which step was it in, and what "
+    "else was in that step?",
+)
 
 # %% [markdown]
 # ## Quiz

@@ -1,5 +1,4 @@
-"""What chapter 09 shows: steps, budgets, ranks, two ways to use eight chips. Functions of data, no clock, "
-"no torch."""
+"""What chapter 09 shows: steps, budgets, ranks, two ways to use eight chips. Functions of data, no clock, no torch."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from lumen import cost
-from lumen.bench import Estimate, miss, says, sentence
+from lumen.bench import Estimate, miss, outcome, says, sentence
 from lumen.explore.lab import milliseconds
 from lumen.explore.theme import figure, label_line, log_axis, palette
 from lumen.hardware import CHIPS, LINKS, host_link
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from lumen.bench.interference import Meeting
     from lumen.hardware import Chip
     from lumen.models.config import ModelConfig
+    from lumen.serve.disagg import HandOver
 
 Table = tuple[list[list[Any]], list[str], str]
 Pieces = Sequence[tuple[int, int]]  # (positions that were cached, tokens computed behind them)
@@ -37,11 +37,22 @@ def ms(seconds: float) -> str:
 
 
 # eight answers and a document ---------------------------------------------------------------------
-def freeze_figure(run: Meeting) -> go.Figure:
+def middle(runs: Sequence[Meeting]) -> Meeting:
+    """The run whose longest gap is the median: what is drawn of it is what the tables say."""
+    return sorted(runs, key=longest)[len(runs) // 2]
+
+
+def alone(runs: Sequence[Meeting]) -> Estimate:
+    """The steps before the document came."""
+    return Estimate.of([t for run in runs for t in run.alone], "s")
+
+
+def freeze_figure(runs: Sequence[Meeting]) -> go.Figure:
     """Every token that the readers see, and the one long gap."""
-    usual, freeze = median(run.alone), max(run.gaps)
+    run = middle(runs)
     fig = figure(
-        f"One document stops eight answers for {ms(freeze)} ms; before it came a step took {ms(usual)}",
+        f"One document stops eight answers for {ms(longest(run))} ms; before it came a step took "
+        f"{ms(alone(runs).value)}",
         x="time since the document arrived (ms)",
         y="answer",
         height=330,
@@ -118,13 +129,11 @@ def eight_alone(
     runs: Sequence[Meeting], forward: Measured, chip: Chip, config: ModelConfig, held: int
 ) -> str:
     """The model's price of a step without a prompt, beside the engine's clock and the forward by itself."""
-    alone = Estimate.of([t for run in runs for t in run.alone], "s")
     by_model = seconds([(held, 1)] * 8, chip, config)
-    why = (
-        f"The forward by itself takes {milliseconds(forward.seconds)} (the measurement store); a step of the engine is "
-        "planned, sampled and counted besides, and the model prices the forward alone."
-    )
-    return f"A step with the eight alone in it: {miss(by_model, alone, why)}"
+    apart = f"The forward by itself takes {milliseconds(forward.seconds)} (the measurement store)"
+    low = f"{apart}; a step of the engine is planned, sampled and counted besides, and the model prices the forward."
+    high = f"{apart}: the model's prices are too high for a step this small."
+    return f"A step with the eight alone in it: {miss(by_model, alone(runs), why_low=low, why_high=high)}"
 
 
 @sentence(
@@ -132,36 +141,31 @@ def eight_alone(
 )
 def shorter_gap(est: Estimate, tokens: float, model: float) -> str:
     """The longest gap, whole over chunked."""
+    other = f"Counting tokens alone says {tokens:.1f}, the model {model:.1f}."
+    why = {
+        "less": "The tokens promise too much: a step without a prompt takes time, too (the first row below), and later "
+        "pieces look back.",
+        "more": "It is more than the tokens promise.",
+    }.get(outcome(est, tokens), "This run cannot tell it from the tokens' number.")
     return says(
         est,
-        more=f"In pieces the longest gap was {{x}} times shorter ({{low}} to {{high}}, {{n}} rounds). "
-        f"Counting tokens "
-        f"alone says {tokens:.1f}, the model {model:.1f}. The weights are read in every step, whatever is "
-        f"in it, and the "
-        "longest of the steps is the one that looks back farthest.",
-        less=f"In pieces the longest gap was longer: the ratio is {{x}} ({{low}} to {{high}}), where "
-        f"counting tokens says "
-        f"{tokens:.1f} and the model {model:.1f}.",
-        same=f"No difference that this run can show: the ratio is {{x}} ({{low}} to {{high}}), where "
-        f"counting tokens says "
-        f"{tokens:.1f} and the model {model:.1f}.",
+        more=f"In pieces the longest gap was {{x}} times shorter ({{low}} to {{high}}, {{n}} rounds). {other} {why}",
+        less=f"In pieces the longest gap was longer: the ratio is {{x}} ({{low}} to {{high}}). {other}",
+        same=f"No difference that this run can show: the ratio is {{x}} ({{low}} to {{high}}). {other}",
     )
 
 
 @sentence(example={"steps": 22}, at=1.0, unit="×", more_words=["as long"], less_words=["sooner"])
 def later_document(est: Estimate, steps: int) -> str:
     """TTFT in crumbs over TTFT whole."""
+    lead = f"{steps} steps instead of one, and"
     return says(
         est,
-        more=f"{steps} steps instead of one, and {{x}} times as long a wait ({{low}} to {{high}}, {{n}} "
-        f"rounds). It is less "
-        "than the number of steps, because each product of a token with a weight is made once, however the "
-        "prompt is cut. "
-        "What is repeated is reading: the weights, the eight caches, and the document's own earlier pieces.",
-        less=f"{steps} steps instead of one, and the document had its first token sooner: {{x}} of the wait "
-        f"({{low}} to {{high}}).",
-        same=f"{steps} steps instead of one, and no difference that this run can show: {{x}} times the wait "
-        f"({{low}} to {{high}}).",
+        more=f"{lead} {{x}} times as long a wait ({{low}} to {{high}}, {{n}} rounds). Each product of a token with a "
+        "weight is made once, however the prompt is cut. What is repeated is reading: the weights, the eight caches, "
+        "and the document's own earlier pieces.",
+        less=f"{lead} the document had its first token sooner: {{x}} of the wait ({{low}} to {{high}}).",
+        same=f"{lead} no difference that this run can show: {{x}} times the wait ({{low}} to {{high}}).",
     )
 
 
@@ -239,28 +243,33 @@ def trade_misses(runs: Runs, chip: Chip, config: ModelConfig) -> str:
         by_model = predicted(meetings[0], chip, config)
         clock = (median(map(longest, meetings)), median(map(ttft, meetings)))
         off += [100 * (p / c - 1) for p, c in zip(by_model, clock, strict=True)]
+    return f"Medians of {len(meetings)} rounds. {missed(off)}"
+
+
+def missed(off: Sequence[float]) -> str:
+    """Signed misses of the model, in per cent, and what their sign allows to say."""
+    lead = f"The model's {len(off)} numbers miss by {min(off):+.0f} to {max(off):+.0f} % (median {median(off):+.0f})."
+    if max(map(abs, off)) <= 10:
+        return lead
+    if max(off) <= 10:
+        return f"{lead} It prices the forward alone; what the engine does between two of them comes on top."
+    if min(off) >= -10:
+        return f"{lead} Its prices, measured operator by operator, are too high here."
     return (
-        f"Medians of {len(meetings)} rounds. The model's {len(off)} numbers miss by {min(off):+.0f} to "
-        f"{max(off):+.0f} % "
-        f"(median {median(off):+.0f}). It prices the forward alone: what the engine does between two of them, "
-        "and a step longer than its matrices were measured alone, are not in it."
+        f"{lead} They miss to both sides: its prices were measured operator by operator, in another minute."
     )
 
 
 @sentence(example={"budget": 128, "gap": 9.1}, at=1.0, unit="×", more_words=["more"], less_words=["sooner"])
 def bargain(est: Estimate, budget: int, gap: float) -> str:
     """TTFT under a middle budget over TTFT whole, and what it buys."""
+    lead = f"{budget} tokens a step divide the longest gap by {gap:.1f}"
     return says(
         est,
-        more=f"The curve is no straight exchange. With {budget} tokens a step the longest gap is divided by "
-        f"{gap:.0f}, for "
-        "{size} more of the document's wait.",
-        less=f"With {budget} tokens a step the longest gap is divided by {gap:.0f}, and the document's "
-        f"token came "
-        "sooner by {size}.",
-        same=f"The curve is no straight exchange. With {budget} tokens a step the longest gap is divided by "
-        f"{gap:.0f}, and the "
-        "document's wait changes by nothing that {n} rounds can show ({x}, {low} to {high}).",
+        more=f"{lead}, for {{size}} more of the document's wait.",
+        less=f"{lead}, and the document's token came sooner by {{size}}.",
+        same=f"{lead}, and the document's wait changes by nothing that {{n}} rounds can show ({{x}}, {{low}} to "
+        "{high}).",
     )
 
 
@@ -351,8 +360,7 @@ CALM, BATCH, LATE = 60.0, 30, 10  # seconds before the rush; background jobs at 
 
 
 def waits(ageing: float, rush: float, step: float = 0.05) -> dict[int, list[float]]:
-    """Simulated seconds until the first token, by priority (0 urgent, 1 background). The engine's own "
-    "scheduler."""
+    """Simulated seconds until the first token, by priority (0 urgent, 1 background). The engine's own scheduler."""
     from lumen.cache import BlockPool
     from lumen.serve.request import Request
     from lumen.serve.scheduler import Limits, Scheduler
@@ -415,12 +423,9 @@ def ranks_text() -> str:
         f"priority urgent requests hardly wait, and the background jobs of the "
         f"rush wait "
         f"{max(strict[0][1]):.0f} s when it lasts {RUSHES[0]} s, {max(strict[1][1]):.0f} s when it lasts "
-        f"{RUSHES[1]}. They "
-        f"**starve**. With ageing they wait {max(ageing[1][1]):.0f} s however long it lasts, and then "
-        f"urgent requests give way "
-        f"to them, by {max(ageing[1][0]):.1f} s at most here. That is the trade that $a$ sets: the longest "
-        f"that a background job "
-        "may be put off."
+        f"{RUSHES[1]}: they **starve** as long as it goes on. With ageing they wait {max(ageing[0][1]):.0f} and "
+        f"{max(ageing[1][1]):.0f} s, and urgent requests give way to them, by {max(ageing[1][0]):.1f} s at most here. "
+        "That is the trade that $a$ sets: how long those who come later may still pass."
     )
 
 
@@ -468,15 +473,20 @@ def journeys_text() -> str:
     )
 
 
-def handover_text(num_bytes: int, layers: int, prefill: float, exposed: float) -> str:
+def handover_text(handed: HandOver, layers: int) -> str:
     return (
-        f"{num_bytes / 1e6:.1f} MB in {layers} pieces, during a prefill of {ms(prefill)} ms;\n"
-        f"{1e3 * exposed:.1f} ms of the journey were left when it ended"
+        f"{handed.num_bytes / 1e6:.1f} MB in {layers} pieces, during a prefill of {ms(handed.prefill_s)} ms;\n"
+        f"{1e3 * handed.exposed_s:.1f} ms of the journey were left when it ended"
     )
 
 
 ENGINE, BOTH = "one engine, chunks of 128", "one engine, chunks of 128, both cores"
 WHOLE, LAYERS = "apart, whole", "apart, layer by layer"
+
+
+def documents(runs: Mapping[str, Sequence[Mapping[str, Any]]], way: str) -> list[Mapping[str, Any]]:
+    """The journeys of the documents; the short requests' are left out."""
+    return [h for run in runs[way] for h in run["handovers"] if h["num_tokens"] == 1000]
 
 
 def apart_table(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table:
@@ -485,8 +495,8 @@ def apart_table(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table:
     for way in (ENGINE, BOTH, WHOLE, LAYERS):
         gaps = [max(run["gaps"]) for run in runs[way]]
         first = [t for run in runs[way] for t in run["long_ttft"]]
-        left = [h["exposed_s"] for run in runs[way] for h in run["handovers"] if h["num_tokens"] == 1000]
-        exposed = "".join(f"{1e3 * median(left):.1f}" for _ in left[:1]) or "–"
+        left = [h["exposed_s"] for h in documents(runs, way)]
+        exposed = f"{1e3 * median(left):.1f}" if left else "–"
         rows.append(
             [way, ms(median(gaps)), ms(median(first)), exposed, f"{ms(min(first))} to {ms(max(first))}"]
         )
@@ -495,28 +505,43 @@ def apart_table(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table:
 
 
 def apart_text(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    left = {
-        way: [h["exposed_s"] for run in runs[way] for h in run["handovers"] if h["num_tokens"] == 1000]
-        for way in (WHOLE, LAYERS)
-    }
-    fell = [
-        h["prefill_s"]
-        for way in left
-        for run in runs[way]
-        for h in run["handovers"]
-        if h["num_tokens"] == 1000
-    ]
-    gaps = {way: median(max(run["gaps"]) for run in runs[way]) for way in (BOTH, LAYERS)}
+    """What the published run shows: the journey that was left, and the comparison with one engine on both cores."""
+    left = {way: median(h["exposed_s"] for h in documents(runs, way)) for way in (WHOLE, LAYERS)}
+    prefills = [h["prefill_s"] for way in left for h in documents(runs, way)]
+    hidden = left[WHOLE] - left[LAYERS] <= max(prefills) - min(prefills)
+    seen = "cannot be seen in" if hidden else "is more than"
+    pairs = list(zip(runs[BOTH], runs[LAYERS], strict=True))
+    gap = Estimate.of([max(one["gaps"]) / max(two["gaps"]) for one, two in pairs], "×")
+    wait = Estimate.of([median(two["long_ttft"]) / median(one["long_ttft"]) for one, two in pairs], "×")
     return (
-        f"Published run, {len(runs[LAYERS])} rounds of three documents of 1,000 tokens that arrive faster "
-        f"than one core reads them, so "
-        f"their TTFT holds a queue. Layer by layer, {1e3 * median(left[LAYERS]):.1f} ms of the journey are "
-        f"left instead of "
-        f"{1e3 * median(left[WHOLE]):.0f}. In the TTFT that cannot be seen: the prefills alone took "
-        f"{min(fell):.2f} to {max(fell):.2f} s. "
-        f"The fair comparison is one engine with *both* cores. Against it the longest gap apart is "
-        f"{ms(gaps[LAYERS])} ms instead of "
-        f"{ms(gaps[BOTH])}, and the documents wait longer: the core that writes cannot help the one that reads."
+        f"Published run, {len(pairs)} rounds of three documents of 1,000 tokens that arrive faster than one core reads "
+        f"them, so their TTFT holds a queue. Layer by layer, {1e3 * left[LAYERS]:.1f} ms of the journey are left "
+        f"instead of {1e3 * left[WHOLE]:.0f}; that {seen} the spread of the prefills alone, {min(prefills):.2f} to "
+        f"{max(prefills):.2f} s. The fair comparison is one engine with *both* cores. {apart_gap(gap)} "
+        f"{apart_wait(wait)}"
+    )
+
+
+@sentence(at=1.0, unit="×", more_words=["shorter"], less_words=["longer"])
+def apart_gap(est: Estimate) -> str:
+    """Longest gap of one engine on both cores over that of the two apart."""
+    return says(
+        est,
+        more="Against it the longest gap apart is {x} times shorter ({low} to {high}).",
+        less="Against it the longest gap apart is longer (ratio {x}, {low} to {high}).",
+        same="Against it the longest gap apart shows no difference (ratio {x}, {low} to {high}).",
+    )
+
+
+@sentence(at=1.0, unit="×", more_words=["as long"], less_words=["sooner"])
+def apart_wait(est: Estimate) -> str:
+    """TTFT of the documents apart over that in one engine on both cores."""
+    return says(
+        est,
+        more="The documents wait {x} times as long ({low} to {high}): the core that writes cannot help the one that "
+        "reads.",
+        less="The documents have their first token sooner ({x} of the wait, {low} to {high}).",
+        same="The documents' wait shows no difference ({x}, {low} to {high}).",
     )
 
 
@@ -555,8 +580,7 @@ def designs() -> list[tuple[float, float, float]]:
 
 
 def together(gap: float, first: float = float("inf")) -> float:
-    """Requests a second of all chips with every gap and every TTFT within the limits; 0 when there is no "
-    "way."""
+    """Requests a second of all chips with every gap and every TTFT within the limits; 0 when there is no way."""
     return NUM_CHIPS * max(
         (rate for rate, last, wait in designs() if last <= gap and wait <= first), default=0.0
     )
@@ -589,24 +613,12 @@ def goodput_figure() -> go.Figure:
         log_x=True,
     )
     gaps = [k / 1e4 for k in range(75, 120)] + [k / 1e3 for k in range(12, 101)]
-    lines = [
-        ("apart", palette.orange, "solid", [apart(gap)[0] for gap in gaps]),
-        (
-            f"together, TTFT ≤ {ms(TTFTS[0])} ms",
-            palette.blue,
-            "solid",
-            [together(gap, TTFTS[0]) for gap in gaps],
-        ),
-        (
-            f"together, TTFT ≤ {ms(TTFTS[1])} ms",
-            palette.blue,
-            "dash",
-            [together(gap, TTFTS[1]) for gap in gaps],
-        ),
-    ]
-    for name, color, dash, rates in lines:
+    rates = [[apart(gap)[0] for gap in gaps], *([together(gap, first) for gap in gaps] for first in TTFTS)]
+    names = ["apart", *(f"together, TTFT ≤ {ms(first)} ms" for first in TTFTS)]
+    looks = [(palette.orange, "solid"), (palette.blue, "solid"), (palette.blue, "dash")]
+    for name, (color, dash), rate in zip(names, looks, rates, strict=True):
         line = {"color": color, "dash": dash, "shape": "hv"}
-        fig.add_scatter(x=[1e3 * gap for gap in gaps], y=rates, mode="lines", line=line, name=name)
+        fig.add_scatter(x=[1e3 * gap for gap in gaps], y=rate, mode="lines", line=line, name=name)
     fig.update_layout(showlegend=True)
     log_axis(fig, "x", [8, 10, 20, 50, 100])
     return fig
@@ -625,21 +637,19 @@ def goodput_text() -> str:
     """What the figure says; all of it from the model's numbers."""
     read, _, _, left = journey(CARD, READ, LINKS["network 400 Gbit/s"].bandwidth)
     busy = [apart(gap)[2] for gap in LIMITS]
-    loose = (together(0.1), apart(0.1)[0])
+    loose = (together(LIMITS[-1]), apart(LIMITS[-1])[0])
+    writer = max(n / t / WRITE for n, t in enumerate(written(), 1) if t <= LIMITS[-1])
     return (
-        f"Apart, the first token comes after {ms(read + left)} ms under every limit on the gap. Together, a "
-        f"tight limit on the gap forces small "
-        "chunks, and these make the first token late: under both limits at once it serves nothing at the "
-        "left edge of the figure. With "
-        f"both limits loose it serves more ({loose[0]:.1f} requests/s against {loose[1]:.1f} at 100 ms): a "
-        f"prompt rides on readings of the "
-        "weights that the answers pay for anyway, and a split must be a whole number of chips. Below a gap of "
-        f"{1e3 * crossing():.1f} ms the two take turns even without any limit on the first token, because a "
-        f"step has room for one "
-        f"answer more or not. And there is no queue in all this. In the splits of the table the readers are "
-        f"busy {100 * min(busy):.0f} to "
-        f"{100 * max(busy):.0f} % of the time, so with random arrivals prompts would wait for them: keep "
-        f"chapter 3's curve in mind."
+        f"Apart, the first token comes after {ms(read + left)} ms under every limit on the gap that leaves room for an "
+        "answer. Together, a tight limit on the gap forces small chunks, and these make the first token late: under "
+        "both limits at once it serves nothing at the left edge of the figure. With both limits loose it serves more "
+        f"({loose[0]:.1f} requests/s against {loose[1]:.1f} at {ms(LIMITS[-1])} ms), most of it because a split must "
+        f"be a whole number of chips: with fractions of a chip apart would serve "
+        f"{NUM_CHIPS / (read + 1 / writer):.1f}. Below a gap of {1e3 * crossing():.1f} ms the two take turns even "
+        "without any limit on the first token, because a step has room for one answer more or not. And there is no "
+        f"queue in all this. In the splits of the table the readers are busy {100 * min(busy):.0f} to "
+        f"{100 * max(busy):.0f} % of the time, so with random arrivals prompts would wait for them: keep chapter 3's "
+        "curve in mind."
     )
 
 
@@ -670,31 +680,27 @@ def reading_table(length: int, chip: Chip, config: ModelConfig) -> Table:
 @sentence(example={"whole": 0.7}, at=1.0, unit="×", more_words=["as long"], less_words=["sooner"])
 def crumbs(est: Estimate, whole: float) -> str:
     """TTFT in chunks of 32 over TTFT in one piece, beside one answer."""
+    lead = (
+        f"Beside one answer, 512 tokens take {milliseconds(whole)} to the first token whole; in chunks of 32"
+    )
     return says(
         est,
-        more=f"So with hardly anybody to protect it is a loss. Beside a single answer, 512 tokens take "
-        f"{milliseconds(whole)} to the "
-        "first token in one piece, and in chunks of 32 **{x} times** as long ({low} to {high}, {n} rounds).",
-        less=f"Beside a single answer, 512 tokens take {milliseconds(whole)} in one piece, and in chunks of "
-        f"32 the first token came "
-        "sooner ({x} of the time, {low} to {high}).",
-        same=f"Beside a single answer, 512 tokens take {milliseconds(whole)} in one piece, and chunks of 32 "
-        f"make no difference that this "
-        "run can show ({x}, {low} to {high}).",
+        more=f"So with hardly anybody to protect it is a loss. {lead} **{{x}} times** as long ({{low}} to {{high}}, "
+        "{n} rounds).",
+        less=f"{lead} it came sooner ({{x}} of the time, {{low}} to {{high}}).",
+        same=f"{lead} there is no difference that this run can show ({{x}}, {{low}} to {{high}}).",
     )
 
 
 def traps_text(runs: Runs) -> str:
-    """The three traps, each with its number from this page."""
-    whole = runs[max(runs)][0]
-    gaps = [b - a for a, b in pairwise(whole.times[0])]
-    many = gaps + [median(whole.alone)] * 200
+    """The first trap, with its number from this page."""
+    whole, usual = middle(runs[max(runs)]), alone(runs[max(runs)]).value
+    many = [*(b - a for a, b in pairwise(whole.times[0])), *[usual] * 200]
     hidden = sorted(many)[int(0.99 * (len(many) - 1))]
     return (
-        f"Here: the longest gap is {ms(max(gaps))} ms. Over an answer of {len(many) + 1} tokens whose other "
-        f"gaps take "
-        f"{ms(median(whole.alone))} ms, the mean gap is {ms(sum(many) / len(many))} and p99 {ms(hidden)} "
-        f"(computed from the gaps above)."
+        f"Here: the longest gap is {ms(max(many))} ms. Over an answer of {len(many) + 1} tokens whose other gaps take "
+        f"{ms(usual)} ms, the mean gap is {ms(sum(many) / len(many))} and p99 {ms(hidden)} (computed from the gaps "
+        "above)."
     )
 
 
@@ -708,17 +714,13 @@ def traps_text(runs: Runs) -> str:
 )
 def bounded(est: Estimate, wait: Estimate, budget: int) -> str:
     """The longest gap whole over chunked, and the document's wait beside it."""
+    lead = f"With {budget} tokens a step the longest gap"
+    rest = f"and the document's TTFT {wait.value:.1f} times what it was ({wait.low:.1f} to {wait.high:.1f})."
     return says(
         est,
-        more=f"With {budget} tokens a step the longest gap was {{x}} times shorter ({{low}} to {{high}}), "
-        f"and the document's TTFT "
-        f"{wait.value:.1f} times what it was ({wait.low:.1f} to {wait.high:.1f}).",
-        less=f"With {budget} tokens a step the longest gap was longer here (ratio {{x}}), and the "
-        f"document's TTFT {wait.value:.1f} times "
-        "what it was.",
-        same=f"With {budget} tokens a step the longest gap showed no difference here (ratio {{x}}, {{low}} "
-        f"to {{high}}), and the document's "
-        f"TTFT was {wait.value:.1f} times what it was.",
+        more=f"{lead} was {{x}} times shorter ({{low}} to {{high}}), {rest}",
+        less=f"{lead} was longer here (ratio {{x}}), {rest}",
+        same=f"{lead} showed no difference here (ratio {{x}}, {{low}} to {{high}}), {rest}",
     )
 
 
@@ -729,7 +731,7 @@ def recap(runs: Runs, length: int, again: Mapping[str, int], steps: int) -> str:
     return (
         f"- **The freeze was one step** of {length + 8:,} tokens: {ms(median(map(longest, whole)))} ms, "
         f"where a step of the eight alone "
-        f"took {ms(median(t for run in whole for t in run.alone))}.\n"
+        f"took {ms(alone(whole).value)}.\n"
         f"- **A token budget bounds the step.** {bounded(gap, wait, min(runs))} Beside 32 answers of "
         f"Llama-3-8B, "
         f"{nearly_free()['H100 SXM']} prompt tokens a step are nearly free on an H100 (predicted).\n"
@@ -738,21 +740,13 @@ def recap(runs: Runs, length: int, again: Mapping[str, int], steps: int) -> str:
         f"- **Preemption changes no answer**: it takes what can be computed again, {again['recompute']} "
         f"tokens in our squeeze, "
         f"{again['recompute, with a prefix cache']} with a prefix cache.\n"
-        f"- **Nobody starves** when ranks are fixed at arrival and age: {max(ageing[1][1]):.0f} s instead "
-        f"of {max(strict[1][1]):.0f} (simulated).\n"
+        f"- **Nobody starves** when ranks are fixed at arrival and age: in a rush of {RUSHES[1]} s a background job "
+        f"waits {max(ageing[1][1]):.0f} s at most instead of {max(strict[1][1]):.0f} (simulated).\n"
         f"- **Apart** costs κ·L bytes, hidden layer by layer on a link above {made_per_second() / 1e9:.0f} "
         f"GB/s (Llama-3-8B on an H100). It "
         f"serves more where both limits are tight: under gaps of {1e3 * crossing(TTFTS[1]):.0f} ms when a "
         f"first token may take "
         f"{ms(TTFTS[1])} (eight A100, no queue, predicted); with loose limits together does."
-    )
-
-
-def takeaway(runs: Runs) -> str:
-    gap, wait = ratio(runs, longest, max(runs), min(runs)), ratio(runs, ttft, min(runs), max(runs))
-    return (
-        "**Takeaway.** Ask of every latency: which step was it in, and what else was in that step? "
-        + bounded(gap, wait, min(runs))
     )
 
 

@@ -1,0 +1,47 @@
+"""Chapter 09 says one number for one quantity, and reads the sign of a miss."""
+
+from __future__ import annotations
+
+from statistics import median
+
+import pytest
+
+from lumen.bench.interference import Meeting
+from lumen.pages import ch09
+
+
+def meeting(gap: float, alone: list[float]) -> Meeting:
+    times = [[-0.1, gap - 0.1, gap]] * 8
+    return Meeting(2048, times, gap - 0.1, [(0.0, gap - 0.1, ((39, 1),) * 8 + ((0, 1000),))], [], alone)
+
+
+@pytest.mark.parametrize("order", [(1.0, 4.0, 2.0), (2.0, 1.0, 4.0), (4.0, 2.0, 1.0)])
+def test_the_drawn_round_is_the_one_that_the_tables_speak_of(order):
+    runs = [meeting(gap, [gap / 10, gap / 20]) for gap in order]
+    assert ch09.longest(ch09.middle(runs)) == pytest.approx(median(map(ch09.longest, runs)))
+    title = ch09.freeze_figure(runs).layout.title.text
+    assert f"{ch09.ms(ch09.longest(ch09.middle(runs)))} ms" in title
+    assert title.endswith(ch09.ms(ch09.alone(runs).value))
+    assert f"longest gap is {ch09.ms(ch09.longest(ch09.middle(runs)))} ms" in ch09.traps_text({2048: runs})
+
+
+@pytest.mark.parametrize(
+    ("off", "says"),
+    [
+        ([3, -5], "(median -1)."),
+        ([-30, -20], "comes on top."),
+        ([20, 30], "too high here."),
+        ([-30, 20], "to both sides"),
+    ],
+)
+def test_a_miss_is_explained_by_its_sign(off, says):
+    assert says in ch09.missed(off)
+
+
+def test_a_slow_link_takes_from_apart_and_does_not_forbid_it():
+    """What the chapter says of a link below the rate of a prefill, by its own model."""
+    read, _, whole, left = ch09.journey(ch09.CARD, ch09.READ, ch09.LINKS["network 10 Gbit/s"].bandwidth)
+    assert whole > read and read + left < ch09.TTFTS[0]
+    rate = max(n / t / ch09.WRITE for n, t in enumerate(ch09.written(), 1) if t <= 0.0082)
+    slow = max(min(k / whole, (ch09.NUM_CHIPS - k) * rate) for k in range(1, ch09.NUM_CHIPS))
+    assert ch09.together(0.0082, ch09.TTFTS[0]) < slow < ch09.apart(0.0082)[0]
