@@ -21,9 +21,8 @@
 # </div>
 
 # %% [markdown]
-# Six exercises on [the chapter](../chapters/01_prefill_decode.ipynb): write the loop, predict two numbers, correct what
-# is in print, mend a loop, choose a chip. Every check looks at your own function and says what it gave and what was
-# wanted; run a cell as often as you like. None of them needs a GPU or the model.
+# Six exercises on [the chapter](../chapters/01_prefill_decode.ipynb). Every check looks at your own function and says
+# what it gave and what was wanted; run it as often as you like. Three significant figures suffice. None needs a GPU.
 
 # %% tags=["setup", "hide-input", "nbval-ignore-output"]
 import importlib
@@ -59,16 +58,16 @@ grader = grading.for_chapter("01")
 #
 # **Build** · difficulty 3 of 5 · importance 5 of 5 · 20 minutes · 4 points
 #
-# The chapter's loop never ends before token $n$. A chat model ends its answer itself, with one of several stop ids, and
-# SmolLM2 has two of them: 2 and **0**.
+# The chapter's loop always runs to token $n$. A chat model ends its answer itself, with a stop id; SmolLM2 has two, 2
+# and **0**.
 #
-# Write `generate`: greedy, at most `n` tokens, ended by any id of `stop_ids` (which is not part of the answer). The check
-# hands you a small model on the CPU and counts. You may use at most one forward pass per token that comes up, the stop
-# id included, and no token may go through the model twice: keep a cache.
+# Write `generate`: greedy, at most `n` tokens, ended by any id of `stop_ids`, which is not part of the answer. At most
+# one forward pass per token that comes up, the stop id included, and no token goes through the model twice: keep a
+# cache. The check hands you a small model and counts.
 #
 # <details><summary>Hint 1: what is asked, in other words</summary>
 #
-# The pass that yields a token is not the pass that is given it. The last token of the answer is never given to anyone.
+# The pass that yields a token is not the pass that is given it; the last token is given to none.
 #
 # </details>
 # <details><summary>Hint 2: numbers to aim at</summary>
@@ -90,8 +89,8 @@ def generate(
 ) -> list[int]:
     """At most `n` tokens after `prompt`, up to a stop id.
 
-    model.hidden(tokens, None, cache): (1, T) int64 -> (1, T, D); stores keys and values in the cache
-    model.head(hidden): (..., D) -> (..., V)
+    model.hidden(tokens, None, cache): (1, T) int64 -> (1, T, D), and the
+    cache grows by T; model.head(hidden): (..., D) -> (..., V)
     """
     cache = lumen.DynamicCache.for_model(model, rows=1)
     ### BEGIN SOLUTION
@@ -111,16 +110,16 @@ def generate(
 grader.check("loop", generate)
 
 # %% [markdown] tags=["solution-only"]
-# The condition stands at the top, so n = 0 needs no special case, and the pass comes first in the body, so no pass is
-# left over at the end. `token in stop_ids` asks what it means; `if token` would ask whether the token is number 0.
+# The condition stands at the top, so n = 0 needs no special case; the pass comes first in the body, so none is left
+# over at the end.
 
 # %% [markdown]
 # ## 2 · A model you have not got, on a chip you have not got
 #
 # **Predict** · difficulty 1 of 5 · importance 5 of 5 · 5 minutes · 1 point
 #
-# A model of 13 billion parameters, stored in 4.5 bits a weight (four bits, and a scale that some weights share), on an L4,
-# whose memory delivers 300 GB/s. One user, a short context. What is the least time per token, in **milliseconds**?
+# 13 billion parameters in 4.5 bits a weight (four, and a scale that some weights share), on an L4 that reads 300 GB/s.
+# One user, a short context. What is the least time per token, in **milliseconds**?
 #
 # <details><summary>Hint 1: what is asked, in other words</summary>
 #
@@ -158,7 +157,7 @@ arithmetic_ms = (
 markdown(
     f"7.3 GB / 300 GB/s = {time_per_token_ms():.1f} ms, so no more than {1e3 / time_per_token_ms():.0f} tokens per second "
     f"for one user. The arithmetic of one token, 26 GFLOP, would take {arithmetic_ms:.1f} ms in bf16: it is done while the "
-    "weights arrive. A small chip is quick enough for one reader, once the weights are few bytes."
+    "weights arrive."
 )
 
 # %% [markdown]
@@ -166,9 +165,9 @@ markdown(
 #
 # **Predict** · difficulty 2 of 5 · importance 4 of 5 · 8 minutes · 2 points
 #
-# A model of 7 billion parameters in 16 bits, on an A100 that reads 2.0 TB/s and does 312 TFLOP/s in 16 bits. A prompt of
-# 2,048 tokens is bound by arithmetic (leave attention out), a token of the answer by bandwidth. How many **tokens of
-# answer** take as long as the prompt?
+# 7 billion parameters in 16 bits, on an A100 that reads 2.0 TB/s and does 312 TFLOP/s in 16 bits. A prompt of 2,048
+# tokens is bound by arithmetic (leave attention out), a token of the answer by bandwidth. How many **tokens of answer**
+# take as long as the prompt?
 #
 # <details><summary>Hint 1: what is asked, in other words</summary>
 #
@@ -191,10 +190,8 @@ markdown(
 def prompt_in_answers() -> float:
     """Tokens of answer that take as long as the prefill of 2,048 tokens."""
     ### BEGIN SOLUTION
-    operations_per_byte = (
-        312e12 / 2.0e12
-    )  # the ridge: 2NP/peak over 2N/bandwidth leaves P/ridge
-    return 2048 / operations_per_byte
+    # 2NP/peak over 2N/bandwidth leaves P over the ridge
+    return 2048 / (312e12 / 2.0e12)
     ### END SOLUTION
 
 
@@ -204,16 +201,15 @@ grader.check("prompt-in-answers", prompt_in_answers)
 # %% tags=["solution-only", "hide-input"]
 markdown(
     r"$\dfrac{2NP}{\text{peak}} \Big/ \dfrac{2N}{\text{bandwidth}} = P \cdot \dfrac{\text{bandwidth}}{\text{peak}}$: "
-    f"$N$ is gone. {2048:,} / {312 / 2:.0f} = **{prompt_in_answers():.1f}**. Three pages of prompt weigh as much as one "
-    "short sentence of answer."
+    f"$N$ is gone. {2048:,} / {312 / 2:.0f} = **{prompt_in_answers():.1f}**."
 )
 
 # %% [markdown]
-# ## 4 · Four sentences from print
+# ## 4 · Four sentences to recount
 #
 # **Literature** · difficulty 3 of 5 · importance 3 of 5 · 12 minutes · 2 points
 #
-# All four circulate in published introductions. Recount them; two are wrong.
+# Two of these are right. The other two were found in published introductions.
 #
 # - **a.** A decode step of a 7B model in 16 bits reads 14 GB, which takes about 7 ms at 2 TB/s.
 # - **b.** An A100 performs 312 trillion multiply-adds per second (data sheet: 312 TFLOP/s, dense), and a 7B model needs
@@ -226,7 +222,7 @@ markdown(
 #
 # <details><summary>Hint 1: what is asked, in other words</summary>
 #
-# For each: what is being counted, and how many of them are there?
+# What is being counted, and how many of them are there?
 #
 # </details>
 # <details><summary>Hint 2: a number to aim at</summary>
@@ -243,7 +239,7 @@ markdown(
 
 # %% nbgrader={"grade_id": "in-print-answer", "solution": true}
 def in_print() -> tuple[str, float]:
-    """The letters of the wrong statements, and the right latency in seconds."""
+    """Letters of the wrong statements, and the right latency in s."""
     ### BEGIN SOLUTION
     return "bc", 0.5 + 0.050 * (100 - 1)
     ### END SOLUTION
@@ -254,22 +250,21 @@ grader.check("in-print", in_print)
 
 # %% [markdown] tags=["solution-only"]
 # b counts operations and calls them multiply-adds, twice, so its ratio of about 22,000 tokens per second survives. c
-# counts the first token twice. The difference is one TPOT: nothing for 1,000 tokens, everything for one.
+# counts the first token twice: one TPOT too many, which matters the more the shorter the answer is.
 
 # %% [markdown]
 # ## 5 · A loop with three faults
 #
 # **Debug** · difficulty 3 of 5 · importance 4 of 5 · 15 minutes · 3 points
 #
-# Each of these faults has been printed in a tutorial or shipped in a program. `step(tokens)` stands for a forward pass:
-# it returns the next token.
+# Three faults, one of them found in print. `step(tokens)` stands for a forward pass: it returns the next token.
 
 
 # %%
 def broken(
     step, prompt: list[int], n: int, stop_ids: set[int]
 ) -> list[int]:
-    """At most `n` tokens after `prompt`, up to a stop id. As found; leave it as it is."""
+    """At most `n` tokens after `prompt`, up to a stop id. Leave it."""
     tokens = list(prompt)
     token = step(tokens)
     while True:
@@ -283,8 +278,8 @@ def broken(
 
 
 # %% [markdown]
-# Find the three and write `mended`, with the same promise: at most `n` tokens, up to a stop id, and not one pass more
-# than tokens that come up. The check counts the calls of `step`.
+# Write `mended`, with the same promise: at most `n` tokens, up to a stop id (which is not part of the answer), and no
+# more calls of `step` than tokens that come up.
 #
 # <details><summary>Hint 1: what is asked, in other words</summary>
 #
@@ -323,19 +318,19 @@ def mended(
 grader.check("three-faults", mended)
 
 # %% [markdown] tags=["solution-only"]
-# For n = 0 the length is already past its mark when it is first compared, and `==` never holds: the loop runs until
-# memory is full. The pass before `break` computes a token that is thrown away, one decode step of pure waste per request.
-# `if token and …` skips the test whenever the token is 0, so a model that ends with id 0 never ends.
+# For n = 0 the length is past its mark when it is first compared, and `==` never holds: only a stop id ends the loop.
+# The pass before `break` computes a token that is thrown away. `if token and …` skips the test whenever the token is 0,
+# so an answer that ends with id 0 goes on to its limit.
 
 # %% [markdown]
 # ## 6 · Twice the FLOP/s, twice the bandwidth or twice the memory?
 #
 # **Decide** · difficulty 3 of 5 · importance 5 of 5 · 15 minutes · 3 points
 #
-# A chatbot serves a model of 8 billion parameters in 16 bits. A token of context leaves 131,072 bytes of keys and values,
-# which every later step reads again. Prompts have 2,000 tokens, answers 500. You rent a chip like an H100 (989 TFLOP/s,
-# 3.35 TB/s, 80 GB) for 3.00 $ an hour, and for the same price one of its three numbers is doubled: `"flops"`,
-# `"bandwidth"` or `"memory"`. You also choose how many users share each step, `batch` from 1 to 512. The promise:
+# A chatbot serves 8 billion parameters in 16 bits. A token of context leaves 131,072 bytes of keys and values, which
+# every later step reads again. Prompts have 2,000 tokens, answers 500. You rent a chip like an H100 (989 TFLOP/s,
+# 3.35 TB/s, 80 GB) for 3.00 $ an hour, and one of its three numbers is doubled for nothing: `"flops"`, `"bandwidth"` or
+# `"memory"`. You also choose how many users share each step, `batch` from 1 to 512. The promise:
 #
 # - TPOT of at most 15 ms, when each user has 2,250 tokens: the slower of the chapter's two bounds, with the caches read
 #   beside the weights, and attention's own arithmetic left out;
@@ -346,7 +341,7 @@ grader.check("three-faults", mended)
 #
 # <details><summary>Hint 1: what is asked, in other words</summary>
 #
-# What stops the batch from growing on each of the three chips? And what does a request cost there, prompt included?
+# What stops the batch from growing on each of the three chips? What does a request cost there, prompt included?
 #
 # </details>
 # <details><summary>Hint 2: numbers to aim at</summary>
@@ -411,7 +406,7 @@ markdown(
     "Each limit stops a chip of its own.\n\n"
     f"Then the bill. A prompt takes {1e3 * 2 * 8e9 * 2000 / 989e12:.0f} ms of arithmetic, and a request's share of its 500 "
     f"steps is {steps[0]:.0f} ms. Twice the FLOP/s halve the first; twice the bandwidth brings the second down to "
-    f"{steps[1]:.0f} ms, since more users share each step. For long documents with one word of answer, the other chip "
+    f"{steps[1]:.0f} ms, since it reads faster and more users share it. With one token of answer, twice the FLOP/s "
     "would win."
 )
 

@@ -19,7 +19,7 @@ exercises = ExerciseSet(
     | loop | The loop, with an end | build | 3 | 5 | 20 | 4 |
     | time-per-token | A model you have not got, on a chip you have not got | predict | 1 | 5 | 5 | 1 |
     | prompt-in-answers | What 2,048 tokens of prompt are worth | predict | 2 | 4 | 8 | 2 |
-    | in-print | Four sentences from print | literature | 3 | 3 | 12 | 2 |
+    | in-print | Four sentences to recount | literature | 3 | 3 | 12 | 2 |
     | three-faults | A loop with three faults | debug | 3 | 4 | 15 | 3 |
     | chatbot | Twice the FLOP/s, twice the bandwidth or twice the memory? | decide | 3 | 5 | 15 | 3 |
     """,
@@ -34,7 +34,7 @@ exercises.add(
 
 exercises.add(
     "three-faults",
-    shows="Three faults that were printed or shipped, and that no test of ordinary lengths and ids meets.",
+    shows="A test that compares the tokens of ordinary answers meets none of these three faults.",
     check=Loop(Script),
     given="broken",
     forbidden=("lumen.generate",),
@@ -100,7 +100,7 @@ exercises.add(
 # literature ---------------------------------------------------------------------------------------
 exercises.add(
     "in-print",
-    shows="Two of four circulating sentences do not survive a recount; the ratio in one of them does.",
+    shows="Two sentences that were printed do not survive a recount; the ratio in one of them does.",
     check=Statements(
         false="bc",
         why={
@@ -151,7 +151,7 @@ def _dollars(config: dict[str, Any]) -> float:
 
 exercises.add(
     "chatbot",
-    shows="Which of a chip's three numbers a chatbot's bill follows, and that the prompt is on the bill, too.",
+    shows="Which of a chip's three numbers this chatbot's bill follows, and that the prompt is on the bill, too.",
     check=Decision(
         choices={"twice": ["flops", "bandwidth", "memory"], "batch": range(1, 513)},
         constraints=[
