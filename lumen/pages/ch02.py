@@ -305,7 +305,7 @@ def users_text(config: ModelConfig, sweep: Mapping[int, Pass], taken: Mapping[in
         f"{text}\n\n"
         f"The clocks alone would allow {_floor(many, chip, dtype) / _floor(one, chip, dtype):.2f} times. The "
         f"forecast from operators timed alone: {miss(said[users].seconds / said[1].seconds, ratio, why)} In it "
-        f"the matrix products grow from {milliseconds(matrices[1])} to {milliseconds(matrices[users])}, "
+        f"the matrix products go from {milliseconds(matrices[1])} to {milliseconds(matrices[users])}, "
         f"attention from {milliseconds(said[1].parts['attention'])} to "
         f"{milliseconds(said[users].parts['attention'])}, the operator starts from "
         f"{milliseconds(said[1].parts['overhead'])} to {milliseconds(said[users].parts['overhead'])}."
@@ -512,7 +512,8 @@ def forecast_text() -> str:
     return (
         f"{table}\n\n"
         f"Predicted against measured, signed: minus is too fast. {'; '.join(words)}. What is missing where it is "
-        f"over a tenth, no experiment here says. {record['cpu']}, {record['threads']} threads, {record['date']}."
+        f"over a tenth, no experiment here says. Forecasts and times are of {record['date']}: {record['cpu']}, "
+        f"{record['threads']} threads."
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lumen import cost, hardware
-from lumen.bench import Estimate
+from lumen.bench import Estimate, Timing
 from lumen.models.config import CONFIGS
 from lumen.pages import ch02, chips
 
@@ -54,6 +54,20 @@ def test_a_share_above_the_peak_is_called_implausible():
     """On a busy machine the peak was measured in a bad minute, and a prefill came out at 297 % of it."""
     text = ch02.share_of_peak(Estimate(297, 250, 340, 6, "%"), "Reading", 3.6e10)
     assert text.startswith("Implausible")
+
+
+def test_the_control_picks_its_array_before_the_clock():
+    """The fastest of eleven sizes beats the largest by noise alone."""
+    chip = hardware.Chip("a chip", {"fp32": 1e11}, 2e10, 1e10, cache_bytes=32 * 2**20)
+    sizes = [2**k for k in range(18, 29)]
+    for fast in (2**18, 2**25):
+        rates = {n: Timing((n / (9e10 if n == fast else 2e10),) * 6) for n in sizes}
+        assert ch02.cached(rates, chip) == 2**23
+        assert "shows nothing" in ch02.control_text(rates, chip)
+
+
+def test_a_miss_that_rounds_to_nothing_has_no_sign():
+    assert [ch02._points(x) for x in (-0.001, 0.004, -0.12, 0.3)] == ["0%", "0%", "−12%", "+30%"]
 
 
 def test_misses_are_signed():
