@@ -30,7 +30,7 @@
 # By the end you can
 #
 # - predict how long a decode step takes for any batch and context, and name the batch from which company is no longer free;
-# - say why eight prompts together gain so little where eight answers gain so much;
+# - say why eight long prompts together gain so little where eight answers gain so much;
 # - compute, from the lengths of prompts and answers alone, what padding and static batching waste;
 # - write a continuous batcher whose answers depend on no neighbour, and say when it is not worth having.
 #
@@ -169,9 +169,8 @@ steps = {
     for context in (64, 1024)
 }
 one, eight = steps[64][1], steps[64][8]
-longer = bench.Estimate.ratio(eight.timing, one.timing)
-said = ch08.forecast(config, chip, 8, 64)
-said /= ch08.forecast(config, chip, 1, 64)
+longer = ch08.step_of_eight(steps)
+said = 8 / ch08.said_of_eight(config, chip, 64)
 
 # %% tags=["reveal", "nbval-ignore-output"]
 reveal(
@@ -207,10 +206,8 @@ my_rate = guess(
 )
 
 # %% tags=["measure", "nbval-ignore-output"]
-far, far_eight = steps[1024][1], steps[1024][8]
-gain = bench.Estimate.ratio(far.timing, far_eight.timing).scaled(8, "×")
-said = 8 * ch08.forecast(config, chip, 1, 1024)
-said /= ch08.forecast(config, chip, 8, 1024)
+gain = ch08.gain_of_eight(steps, 1024)
+said = ch08.said_of_eight(config, chip, 1024)
 
 # %% tags=["reveal", "nbval-ignore-output"]
 reveal(
@@ -234,7 +231,7 @@ table(*ch08.misses(steps, config, chip))
 
 # %% tags=["reveal", "nbval-ignore-output"]
 markdown(ch08.misses_story(steps, config, chip))
-markdown(ch08.doublings(steps))
+markdown(ch08.doublings(steps, config, chip))
 
 # %% [markdown]
 # ### On a chip that none of us has at home
@@ -251,7 +248,7 @@ markdown(ch08.ends_story())
 callout("takeaway", ch08.takeaway())
 
 # %% [markdown]
-# ## Why prompts gain so little
+# ## Why long prompts gain so little
 #
 # A prompt of $P$ tokens is $P$ rows that share one reading of the weights: **it is a batch already**, of one user. Eight
 # prompts are $8P$ rows, and if $P$ rows keep the arithmetic busy, $8P$ rows take eight times as long. What company could
@@ -305,7 +302,7 @@ TEXTS = (
 three = [tokenizer.encode(text) for text in TEXTS]
 for side in ("right", "left"):
     tokens, pos = lumen.pad(three, side, device=device)
-    print(f"{side:5}", pos.tolist())
+    print(side, *pos.tolist(), sep="\n  ")
 
 
 # %%
@@ -348,8 +345,8 @@ for name, scores, good in (
 # pads get other scores. Nothing fails, and the words may be right by luck, so a look at the text does not find the fault.
 # The line above it says what the fault is. All positions were wrong there, by 100, and nothing moved: with RoPE only
 # distances count. So it is **reading the pads** that does the harm. (Learned absolute positions would mind a shift, and
-# every model minds positions beyond its limit.) In `transformers` the mask keeps the pads out, and leaving it out is the
-# same mistake.
+# so would a model whose positions it takes beyond those it was trained on.) In `transformers` the mask keeps the pads
+# out, and leaving it out is the same mistake.
 #
 # Right or left, the holes are computed. A rectangle of $B$ prompts has $B \cdot \max P$ places for $\sum P$ tokens, so the
 # share that does some good is
@@ -389,7 +386,7 @@ markdown(ch08.rectangle([len(p) for p in prompts]))
 ch08.slots_figure()
 
 # %% [markdown]
-# The larger the batch, the longer its longest answer, and the emptier its slots.
+# The larger the batch, the longer, on average, its longest answer, and the emptier its slots.
 #
 # [Dynamic batching](../book/glossary.md#term-dynamic-batching) mends something else: it starts when the batch is full *or*
 # when the oldest request has waited long enough, so that a lone request neither waits for ever nor runs alone while seven
@@ -576,7 +573,7 @@ else:
 try:
     kept = bench.load_evidence("batching_peers")["data"]
     table(*ch08.peers_table(kept))
-    markdown(ch08.peers_story(kept))
+    markdown(ch08.peers_story(kept, eight))
 except FileNotFoundError:
     markdown(ch08.NO_PEERS)
 
@@ -645,7 +642,7 @@ assert own == by_itself and shared != by_itself
 
 # %% [markdown]
 # The last line is the other negative control, and it fails as it should. Seven neighbours draw between two draws of the
-# first user, so a seed means nothing any more: the same request gives another answer whenever the traffic is different. A
+# first user, so a seed means nothing any more: the same request can get another answer whenever the traffic is different. A
 # stream for each row mends that while the rows stay where they are. When they come and go, it takes a little more:
 # [exercise 4](../exercises/08_batching.ipynb).
 #
@@ -675,7 +672,8 @@ production_table(ch08.PRODUCTION)
 # ## Recap
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-markdown(ch08.recap(steps, read_one, read_eight, rounds, alike))
+taken = steps, read_one, read_eight, rounds, alike
+markdown(ch08.recap(*taken, config, chip))
 
 # %% [markdown]
 # ## Quiz
@@ -699,8 +697,8 @@ markdown(grading.table("08"))
 # - [How continuous batching enables 23x throughput](https://www.anyscale.com/blog/continuous-batching-llm-inference)
 #   (Anyscale, 2023): read it with the question which part of the factor is batching, which is memory, and which is the
 #   spread of their answers. Its slot picture is the ancestor of ours.
-# - [Sarathi-Serve](https://arxiv.org/abs/2403.02310) (Agrawal and others, 2024): read it for figures of decode batches that
-#   hardly cost more than one row, and as the way into the next chapter.
+# - [Sarathi-Serve](https://arxiv.org/abs/2403.02310) (Agrawal and others, 2024): read it for why batching does much for
+#   answers and little for prompts on GPUs, and as the way into the next chapter.
 # - [Defeating Nondeterminism in LLM Inference](https://thinkingmachines.ai/blog/defeating-nondeterminism-in-llm-inference/)
 #   (He and others, 2025): read it for why an answer at temperature 0 depends on the batch it was in, and what kernels that
 #   end this look like.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lumen import cost
 from lumen.bench.estimate import Estimate
-from lumen.bench.says import miss, says, sentence
+from lumen.bench.says import miss, outcome, says, sentence
 from lumen.cost.trace import lognormal_trace
 from lumen.explore.lab import milliseconds
 from lumen.explore.step_waterfall import waterfall
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Table = tuple[list[list[Any]], list[str], str]
 Steps = Mapping[int, Mapping[int, "Measured"]]  # context -> batch -> a decode step
-USERS, SHORT, LONG = (1, 2, 4, 8), 64, 1024
+USERS, SHORT, LONG, PROMPT = (1, 2, 4, 8), 64, 1024, 512
 LLAMA, H100, A100 = CONFIGS["llama-3-8b"], CHIPS["H100 SXM"], CHIPS["A100 80GB SXM"]
 WHY = (
     "The forecast adds up operators that were timed one by one; [chapter 2](02_roofline.ipynb) shows its misses over "
@@ -108,26 +108,51 @@ def step_waterfall(step: Measured, config: ModelConfig, chip: Chip) -> go.Figure
     return waterfall(parts, f"Users in the step: {batch}; {context} tokens of context each")
 
 
+def step_of_eight(steps: Steps) -> Estimate:
+    """A step for eight over a step for one, short context."""
+    return Estimate.ratio(steps[SHORT][8].timing, steps[SHORT][1].timing)
+
+
+def gain_of_eight(steps: Steps, context: int) -> Estimate:
+    """Tokens/s of eight users over those of one."""
+    return Estimate.ratio(steps[context][1].timing, steps[context][8].timing).scaled(8, "×")
+
+
+def said_of_eight(config: ModelConfig, chip: Chip, context: int) -> float:
+    """The same, forecast."""
+    return 8 * forecast(config, chip, 1, context) / forecast(config, chip, 8, context)
+
+
+@sentence(more_words=["longer"], less_words=["shorter"])
+def eight_over_one(est: Estimate) -> str:
+    """A step for eight over a step for one."""
+    return says(
+        est,
+        more="it is {size} longer and makes eight tokens",
+        same="this run shows no difference in time, and it makes eight tokens",
+        less="it makes eight tokens and is {size} **shorter**, which no count of bytes explains",
+    )
+
+
 def short_story(steps: Steps, config: ModelConfig, chip: Chip) -> str:
     one, eight = steps[SHORT][1], steps[SHORT][8]
-    ratio = Estimate.ratio(eight.timing, one.timing)
+    ratio = step_of_eight(steps)
     reading = cost.weight_bytes(config, "fp32") / chip.bandwidth
-    row = 2 * cost.parameters(config).total / chip.peak("fp32")
-    expected = forecast(config, chip, 8, SHORT) / forecast(config, chip, 1, SHORT)
+    rows = 16 * cost.parameters(config).total / chip.peak("fp32")
+    first, last = (
+        dict(cost.waterfall(config, chip, "decode", step.seconds, b, SHORT, "fp32"))
+        for b, step in ((1, one), (8, eight))
+    )
+    grown = {name: last[name] - first.get(name, 0.0) for name in last if name != "residual"}
+    most = max(grown, key=grown.__getitem__)
     return (
-        f"{milliseconds(one.seconds)} for one, {milliseconds(eight.seconds)} for eight: eight tokens instead of "
-        f"one, so "
-        f"**{8 / ratio.value:.1f} times the tokens/s**, and every one of the eight waits "
-        f"{1e3 * (eight.seconds - one.seconds):+.1f} ms for a token. The two pictures below take both steps apart. "
-        f"What "
-        "is paid once stands in both: the reading of the weights, "
-        f"{milliseconds(reading)} at full bandwidth, and the starting of the operators. What grows is the "
-        f"arithmetic: "
-        f"eight rows need {milliseconds(8 * row)} at the peak. A CPU has so little arithmetic beside its bandwidth "
-        f"that a "
-        "batch feels it early; by its datasheet an H100 computes "
-        f"{cost.ridge(H100, 'bf16'):.0f} rows in bf16 while it reads the weights once.\n\n"
-        f"The forecast of the ratio: {miss(expected, ratio, WHY)}"
+        f"A step takes {milliseconds(one.seconds)} for one; for eight, {milliseconds(eight.seconds)}: "
+        f"{eight_over_one(ratio)}, **{8 / ratio.value:.1f} times the tokens/s**. The two pictures below take both "
+        f"forecasts apart, down to the clock. Both hold one reading of the weights, {milliseconds(reading)} at full "
+        f"bandwidth. In the forecasts what grows most is *{most}*, by {milliseconds(grown[most])}; eight rows at the "
+        f"peak take {milliseconds(rows)}. A chip with more arithmetic beside its bandwidth has more room: by its "
+        f"datasheet an H100 computes {cost.ridge(H100, 'bf16'):.0f} rows in bf16 while it reads the weights once.\n\n"
+        f"The forecast of the ratio: {miss(8 / said_of_eight(config, chip, SHORT), ratio, WHY)}"
     )
 
 
@@ -142,21 +167,36 @@ def doubling(est: Estimate, fewer: int, users: int, context: int) -> str:
     )
 
 
-def doublings(steps: Steps) -> str:
-    """Each doubling of the batch in words, both contexts."""
-    said = []
+def doublings(steps: Steps, config: ModelConfig, chip: Chip) -> str:
+    """Each doubling of the batch in words, both contexts; and whether the forecast has the drops that it found."""
+    said, drops = [], []
     for context, found in steps.items():
-        each = [
-            doubling(Estimate.ratio(found[b].timing, found[a].timing), a, b, context)
-            for a, b in pairwise(USERS)
-        ]
+        each = []
+        for a, b in pairwise(USERS):
+            est = Estimate.ratio(found[b].timing, found[a].timing)
+            each.append(doubling(est, a, b, context))
+            if outcome(est) == "less":
+                drops.append(forecast(config, chip, b, context) < forecast(config, chip, a, context))
         said.append(f"A step at {context:,} tokens: {'; '.join(each)}.")
-    return " ".join(said) + (
-        " Where a step gets shorter with more rows, that is no measuring mistake by itself: below some number of "
-        "rows a "
-        "matrix "
-        "library runs another kernel, and the one for few rows can be the slower one. Bytes and operations cannot "
-        "foresee that; the forecast can, as far as its table of matrices that were timed at each number of rows goes."
+    if drops:
+        said.append(
+            f"Of {len(drops)} that got shorter, bytes and operations foresee none; the forecast, which adds up matrix "
+            f"products that were timed at each number of rows, has {sum(drops)}. What it has is the products' own: a "
+            "library may take another kernel for few rows, and that one may be slower. The rest this page does not "
+            "explain."
+        )
+    return " ".join(said)
+
+
+@sentence(more_words=["longer"], less_words=["shorter"])
+def context_alone(est: Estimate) -> str:
+    """A step for one at the long context over one at the short."""
+    return says(
+        est,
+        more=f"For one user a step at {LONG:,} tokens is {{size}} longer than at {SHORT}.",
+        same=f"For one user this run shows no difference between {LONG:,} tokens and {SHORT}.",
+        less=f"For one user a step at {LONG:,} tokens is {{size}} **shorter** than at {SHORT}, although it reads more. "
+        "The clock was not as steady as the intervals say; take the gains above with that much salt.",
     )
 
 
@@ -198,14 +238,15 @@ def misses_story(steps: Steps, config: ModelConfig, chip: Chip) -> str:
         f"{sum(x < 0 for x in signed)} of the {len(signed)} forecasts are below the clock, "
         f"{sum(x > 0 for x in signed)} "
         f"above. Signs turn round between the two columns: a time that is forecast too short is a rate too high. The "
-        f"largest miss, {users} users at {context:,} tokens: "
-        f"{miss(forecast(config, chip, users, context), step.estimate, WHY)}"
+        f"largest miss, {users} × {context:,}: "
+        f"{miss(forecast(config, chip, users, context), step.estimate, WHY)} "
+        + context_alone(Estimate.ratio(steps[LONG][1].timing, steps[SHORT][1].timing))
     )
 
 
 def rates_figure(steps: Steps, config: ModelConfig, chip: Chip) -> go.Figure:
     """Tokens/s by batch, measured and forecast, both contexts."""
-    gain = {c: 8 * found[1].seconds / found[8].seconds for c, found in steps.items()}
+    gain = {c: gain_of_eight(steps, c).value for c in steps}
     fig = figure(
         f"From 1 to 8 users: {gain[SHORT]:.1f} times the tokens/s at {SHORT} tokens, {gain[LONG]:.1f} times at "
         f"{LONG:,}",
@@ -234,28 +275,40 @@ def rates_figure(steps: Steps, config: ModelConfig, chip: Chip) -> go.Figure:
     return fig
 
 
+def quotient(a: Estimate, b: Estimate) -> Estimate:
+    """a / b, with an interval that holds whatever the two have in common."""
+    return Estimate(a.value / b.value, a.low / b.high, a.high / b.low, min(a.n, b.n), "×")
+
+
+@sentence(more_words=["larger"], less_words=["smaller"])
+def long_over_short(est: Estimate) -> str:
+    """The gain of eight users at the long context over that at the short."""
+    return says(
+        est,
+        more=f"{{size}} larger than at {SHORT}, against the model",
+        same=f"this run cannot tell it from the gain at {SHORT}",
+        less=f"{{size}} smaller than at {SHORT}",
+    )
+
+
 def long_story(steps: Steps, config: ModelConfig, chip: Chip) -> str:
     kappa = cost.kv_bytes_per_token(config, "fp32")
     one, eight = steps[LONG][1], steps[LONG][8]
-    gain = Estimate.ratio(one.timing, eight.timing).scaled(8, "×")
-    near = 8 * steps[SHORT][1].seconds / steps[SHORT][8].seconds
+    gain = gain_of_eight(steps, LONG)
     parts = cost.predict_decode(config, chip, LONG, 8, "fp32")
-    said = 8 * forecast(config, chip, 1, LONG) / forecast(config, chip, 8, LONG)
     return (
-        f"Eight users get {gain.value:.1f} times the tokens/s of one at {LONG:,} tokens of context; at {SHORT} "
-        f"tokens "
-        f"it was {near:.1f}. The caches of eight weigh {8 * LONG * kappa / 1e6:.0f} MB beside "
-        f"{cost.weight_bytes(config, 'fp32') / 1e6:.0f} MB of weights, and attention over them is "
-        f"{parts.parts['attention'] / parts.seconds:.0%} of the forecast step. Each of the eight now waits "
-        f"{milliseconds(eight.seconds)} for a token, where one alone waited {milliseconds(one.seconds)}. The "
-        f"forecast of the gain: {miss(said, gain, WHY)}"
+        f"Eight users get **{gain.value:.1f} times the tokens/s** of one at {LONG:,} tokens of context: "
+        f"{long_over_short(quotient(gain, gain_of_eight(steps, SHORT)))}. The caches of eight weigh "
+        f"{8 * LONG * kappa / 1e6:.0f} MB beside {cost.weight_bytes(config, 'fp32') / 1e6:.0f} MB of weights, and "
+        f"attention over them is {parts.parts['attention'] / parts.seconds:.0%} of the forecast step. Each of the "
+        f"eight waits {milliseconds(eight.seconds)} for a token; one alone, {milliseconds(one.seconds)}. The "
+        f"forecast of the gain: {miss(said_of_eight(config, chip, LONG), gain, WHY)}"
     )
 
 
 # another chip -------------------------------------------------------------------------------------
 def ends() -> list[tuple[int, float, int, str, float]]:
-    """Context, batch whose caches weigh as much as the weights, batch that fills memory, first end, gain when "
-    "full."""
+    """Context, batch whose caches weigh as much as the weights, batch that fills memory, first end, gain when full."""
     ridge, found = cost.ridge(H100, "bf16"), []
     for context in (256, 2048, 8192, 32768):
         fits = cost.max_users(H100.memory, LLAMA, context, "bf16", "bf16", reserve=0.1)
@@ -298,32 +351,38 @@ def takeaway() -> str:
 
 
 # prompts ------------------------------------------------------------------------------------------
-def prompt_gains(config: ModelConfig, chip: Chip) -> Table:
+def prompt_gain(size: int, config: ModelConfig, chip: Chip, dtype: str) -> float:
     """Eight prompts read together instead of one by one, forecast."""
+    one, eight = (cost.predict_prefill(config, chip, size, batch, dtype).seconds for batch in (1, 8))
+    return 8 * one / eight
 
-    def gain(size: int, of: ModelConfig, on: Chip, dtype: str) -> str:
-        one, eight = (cost.predict_prefill(of, on, size, batch, dtype).seconds for batch in (1, 8))
-        return f"{8 * one / eight:.1f}"
 
+def prompt_gains(config: ModelConfig, chip: Chip) -> Table:
     rows = [
-        [size, gain(size, config, chip, "fp32"), gain(size, LLAMA, H100, "bf16")]
-        for size in (1, 2, 8, 32, 128, 512)
+        [
+            size,
+            f"{prompt_gain(size, config, chip, 'fp32'):.1f}",
+            f"{prompt_gain(size, LLAMA, H100, 'bf16'):.1f}",
+        ]
+        for size in (1, 2, 8, 32, 128, PROMPT)
     ]
     return rows, ["tokens in each of eight prompts", "SmolLM2 here", "Llama-3-8B on an H100"], "rrr"
 
 
+def gain_of_prompts(one: Measured, eight: Measured) -> Estimate:
+    """Eight prompts one by one over the eight together."""
+    return Estimate.ratio(one.timing, eight.timing).scaled(8, "×")
+
+
 def prompts_story(one: Measured, eight: Measured, config: ModelConfig, chip: Chip) -> str:
     size = one.name.context
-    ratio = Estimate.ratio(one.timing, eight.timing).scaled(8, "×")
-    said = 8 * cost.predict_prefill(config, chip, size, 1, "fp32").seconds
-    said /= cost.predict_prefill(config, chip, size, 8, "fp32").seconds
+    said = prompt_gain(size, config, chip, "fp32")
     return (
         f"How many times cheaper they are together, forecast; for {size} tokens also by the clock: "
-        f"{miss(said, ratio, WHY)} "
+        f"{miss(said, gain_of_prompts(one, eight), WHY)} "
         "A prompt of one token gains what a decode step gains. The gain shrinks once the rows of all eight pass the "
-        "batch "
-        f"at which arithmetic takes as long as reading the weights ({even_rows(config, chip):.0f} here, "
-        f"{cost.ridge(H100, 'bf16'):.0f} on the H100), and little is left once those of one prompt do."
+        f"batch at which arithmetic takes as long as reading the weights ({even_rows(config, chip):.0f} here, "
+        f"{cost.ridge(H100, 'bf16'):.0f} on the H100), and is gone where one prompt has many times as many."
     )
 
 
@@ -407,13 +466,9 @@ def clock_and_count(est: Estimate, counted: float) -> str:
         f"policies "
         "are not equally long.",
         same=f"Between the clock ({{estimate}}) and the count of steps, {counted:.2f}, this run shows no difference.",
-        less=f"The clock ({{estimate}}) shows less than the count of steps ({counted:.2f}). Two things that both "
-        f"policies "
-        "pay alike, or static pays less for, speak for that: no rule of admission saves the reading of prompts, and "
-        "a "
-        "static step with two rows left is shorter than a full one, because this engine does not compute rows that "
-        "are "
-        "done. A padded batch would.",
+        less=f"The clock ({{estimate}}) shows less than the count of steps ({counted:.2f}). Two things speak for that: "
+        "no rule of admission saves the reading of prompts; and a static batch ends in steps of few rows, which need "
+        "not last as long as full ones, since this engine leaves out rows that are done. A padded batch would not.",
     )
 
 
@@ -461,9 +516,9 @@ def published(data: Mapping[str, Any]) -> str:
         f"{s['output_median']} tokens in place of 8, the same {s['slots']} slots and σ = {s['sigma']:g}, seeds "
         f"{', '.join(map(str, s['seeds']))}. Continuous batching makes **{by['ratio']['static']:.2f} times** the "
         f"tokens/s "
-        f"of static ({min(ratios):.2f} to {max(ratios):.2f} by seed). Longer answers make the prompts weigh less, "
-        f"and in a "
-        "longer queue the end, when nobody is left to let in, weighs less. Answers that differ between the "
+        f"of static ({min(ratios):.2f} to {max(ratios):.2f} by seed). Two things differ in its favour: the prompts "
+        "weigh less beside longer answers, and so does the end of a longer queue, when nobody is left to let in. "
+        "Answers that differ between the "
         f"two: {s['differ']}."
     )
 
@@ -519,19 +574,42 @@ def peers_table(data: Mapping[str, Any]) -> Table:
     return rows, ["eight decode together", "mean step (ms)", "tokens/s", "our tokens/s over theirs"], "lrrr"
 
 
-def peers_story(data: Mapping[str, Any]) -> str:
-    means = peer_means(data)
+@sentence(example={"who": "transformers, static batch"}, more_words=["times as fast"], less_words=["slower"])
+def against(est: Estimate, who: str) -> str:
+    """A peer's step over ours."""
+    return says(
+        est,
+        more=f"{{x}} times as fast as {who}",
+        same=f"as fast as {who}, as far as this run can tell",
+        less=f"slower than {who}, {{estimate}}",
+    )
+
+
+@sentence(more_words=["longer"], less_words=["shorter"])
+def page_over_peers(est: Estimate) -> str:
+    """The page's own step of eight over the one in the table."""
+    return says(
+        est,
+        more="This page's own step for eight is {size} longer than the table's: another machine or another day. "
+        "Compare within the table.",
+        same="This page's own step for eight lasts as long.",
+        less="This page's own step for eight is {size} shorter than the table's: another machine or another day. "
+        "Compare within the table.",
+    )
+
+
+def peers_story(data: Mapping[str, Any], eight: Measured) -> str:
+    means, taken = peer_means(data), {who: t["samples"] for who, t in data["samples"].items()}
     won = {who: mean / means["lumen"] for who, mean in means.items() if who != "lumen"}
     missed = [PEERS[who] for who in won if won[who] < TARGETS[who]]
     wanted = " and ".join(f"{TARGETS[who]:g} times {PEERS[who]}" for who in won)
+    here = ", and ".join(against(Estimate.ratio(taken[who], taken["lumen"]), PEERS[who]) for who in won)
     return (
         "`benchmarks/batching_peers.py`: same weights, fp32, one machine, mean against mean. Ours are times of "
         "`Engine.step`; vLLM's is the wall time of a whole run over its steps, the way in and out of its worker "
-        "process "
-        f"included, so the two are not quite the same thing. Our aim was {wanted}; missed against: "
-        f"{', '.join(missed) or 'none'}. A small model in fp32 on a CPU is not what vLLM is built for. The table "
-        f"says that "
-        "a readable loop need not be a slow one, and nothing about GPUs."
+        f"process included. Our aim was {wanted}; missed against: {', '.join(missed) or 'none'}. By the medians the "
+        f"readable loop is {here}. A small model in fp32 on a CPU is not what vLLM is built for, and none of this "
+        f"is about GPUs. {page_over_peers(Estimate.ratio(eight.timing, taken['lumen']))}"
     )
 
 
@@ -568,20 +646,27 @@ def latency_table() -> Table:
     return rows, ["context", "TPOT ≤ 6 ms", "≤ 8 ms", "≤ 12 ms", "memory alone"], "rrrrr"
 
 
-def recap(steps: Steps, one: Measured, eight: Measured, rounds: Rounds, equal: Estimate) -> str:
-    gain = {c: 8 * found[1].seconds / found[8].seconds for c, found in steps.items()}
-    together = 8 * one.seconds / eight.seconds
+def recap(
+    steps: Steps,
+    one: Measured,
+    eight: Measured,
+    rounds: Rounds,
+    equal: Estimate,
+    config: ModelConfig,
+    chip: Chip,
+) -> str:
+    gain = {c: gain_of_eight(steps, c).value for c in steps}
     won, counted = gain_of(rounds), len(rounds["static"][0].steps) / len(rounds["continuous"][0].steps)
     return (
         rf"- **A step reads $W + B L \kappa$.** Eight users got {gain[SHORT]:.1f} times the tokens/s of one at {SHORT} "
         f"tokens of context, {gain[LONG]:.1f} times at {LONG:,}.\n"
-        f"- **A prompt is a batch already:** eight of {one.name.context} tokens were {together:.1f} times cheaper "
-        "together.\n"
+        f"- **A long prompt is a batch already:** eight of {one.name.context} tokens gained "
+        f"{gain_of_prompts(one, eight)} from being read together; eight of {PROMPT} gain "
+        f"{prompt_gain(PROMPT, config, chip, 'fp32'):.1f} ×, forecast.\n"
         f"- **Mean over maximum:** with σ = 1 a static batch of eight uses {mean_over_max(8, 1.0):.0%} of its "
         f"slots.\n"
         f"- **A door that opens at every step** took {1 / counted:.0%} of the steps of static batching for the same "
-        f"tokens, "
-        f"and made {won} the tokens/s; with equal answers {equal}."
+        f"tokens, and made {won} the tokens/s; with equal answers {equal}."
     )
 
 
@@ -612,7 +697,7 @@ PRODUCTION = [
     ),
     (
         "triton",
-        "dynamic batching, for models with one output a request",
+        "dynamic batching, for models without a state",
         "`dynamic_batching`, `max_queue_delay_microseconds`",
         "https://docs.nvidia.com/deeplearning/triton-inference-server/user-guide/docs/user_guide/batcher.html",
     ),
