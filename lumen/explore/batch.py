@@ -18,6 +18,7 @@ OPENINGS = (
     "A prime number is", "In the morning the old man", "My favourite book is",
 )  # fmt: skip
 BUDGET = 4096  # prompts are read whole
+MEDIAN = 10  # tokens of an answer
 COLORS = ("#0072b2", "#007f5c", "#a14b86", "#866500", "#bf4e00", "#69727d")
 
 
@@ -35,7 +36,7 @@ class BatchLab:
         from lumen.serve.request import Request
         from lumen.serve.scheduler import Limits
 
-        lengths = lognormal_trace(requests, 96, 1, 10, spread, seed).output.tolist()
+        lengths = lognormal_trace(requests, 96, 1, MEDIAN, spread, seed).output.tolist()
         limits = Limits(slots, BUDGET, policy, max_wait=0.0)  # type: ignore[arg-type]
         engine = Engine(self.model, num_blocks=8 * slots, prefix="none", limits=limits)
         prompts = [self.tokenizer.encode(text) for text in OPENINGS]
@@ -71,14 +72,17 @@ class BatchLab:
             rows.append(
                 f'<div style="display:flex;gap:1px;height:16px;margin:3px 0" aria-hidden="true">{cells}</div>'
             )
-        words = f"{done.slots} slots over {steps} steps, {done.utilisation:.0%} of them used; dashed is idle"
+        lengths = [len(answer) for answer in done.answers.values()]
+        static = sum(max(lengths[i : i + done.slots]) for i in range(0, len(lengths), done.slots))
+        words = f"{_count(done.slots, 'slot')} over {steps} steps, {done.utilisation:.0%} of them used; dashed is idle"
         chart = (
             f'<p style="{SOFT};margin:8px 0 0">{words}</p><div style="margin:0 0 12px">{"".join(rows)}</div>'
         )
         return chart + numbers(
             [
+                ("steps", f"{steps}"),
+                ("steps of static batching", f"{static}"),
                 ("tokens/s", f"{done.tokens_per_s:.0f}"),
-                ("slots in use", f"{done.utilisation:.0%}"),
                 ("mean TTFT", milliseconds(done.mean_ttft)),
                 ("time a step", milliseconds(done.seconds / steps)),
             ]
@@ -133,7 +137,12 @@ def batch_lab(
     else:
         lab.run(policy, slots, requests, spread)
         said = (
-            f"{requests} requests, {slots} slots, {policy} batching, answers spread with sigma = {spread:g}"
+            f"{_count(requests, 'request')}, {_count(slots, 'slot')}, {policy} batching; answers with a median of "
+            f"{MEDIAN} tokens and a spread of σ = {spread:g}"
         )
         show_recorded(sentence, f'<p style="opacity:.75">{html.escape(said)}</p>' + lab.report())
     return lab
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}{'s' if number != 1 else ''}"

@@ -62,7 +62,7 @@ def test_the_widget_serves_and_can_be_pressed_again(model, monkeypatch):
     )  # three answers of 10: two together, then one
     lab.policy.value, lab.slots.value = "continuous", 1
     lab.button.click()
-    assert "1 slots over 30 steps" in lab.out.value and not lab.button.disabled
+    assert "1 slot over 30 steps" in lab.out.value and not lab.button.disabled
 
 
 def test_the_page_shows_a_recorded_run(model, monkeypatch):
@@ -71,4 +71,12 @@ def test_the_page_shows_a_recorded_run(model, monkeypatch):
     monkeypatch.setattr(batch, "show_recorded", lambda sentence, body: shown.append(sentence + body))
     batch.batch_lab(model, Letters(), slots=2, requests=5)
     assert "Live in Jupyter" in shown[0] and "5 requests, 2 slots, continuous batching" in shown[0]
-    assert "slots in use" in shown[0]
+    assert "steps of static batching" in shown[0]
+
+
+def test_static_steps_are_counted_as_the_engine_takes_them(model):
+    lab = batch.BatchLab(model, Letters())
+    steps = len(lab.run("static", 2, 5, 1.0).steps)
+    assert f">{steps}</div>" in lab.report().split("steps of static batching")[1]
+    lab.run("continuous", 2, 5, 1.0)
+    assert f">{steps}</div>" in lab.report().split("steps of static batching")[1]
