@@ -481,7 +481,7 @@ markdown(ch03.testers_text(testers))
 
 # %% [markdown]
 # This is coordinated omission: the tester and the server agree, without a word, to leave out the moments in which the
-# server is at its worst. There are three ways to offer load, and each is right for some traffic
+# server is at its worst. Three ways to offer load, each right for some traffic
 # ([Schroeder et al. 2006](https://www.usenix.org/conference/nsdi-06/open-versus-closed-cautionary-tale)):
 #
 # <div class="stack">
@@ -494,8 +494,8 @@ markdown(ch03.testers_text(testers))
 #
 # </div>
 #
-# Short sessions behave like an open loop, long ones like a closed one: the authors' rule of thumb puts the change between
-# five and ten requests a session. For an open loop make the schedule before the run, send every request on time, in a task
+# The authors' rule of thumb: with up to five requests a session, on average, a partly open loop behaves like an open one, with
+# ten or more like a closed one. For an open loop make the schedule before the run, send every request on time, in a task
 # of its own, and measure from then. Correcting a waiting tester's numbers afterwards, as above, is second best.
 #
 # In the explorer the same tester has one connection for each place of the server. Pull the freeze to 0 with even
@@ -572,7 +572,7 @@ reveal(
     measured=percentile(curves[64][0.9], 99),
     unit="service times",
     what="p99 at 90 % load",
-    title="The more places, the nearer to full before anybody waits",
+    title="The more places, the nearer to full before waits are long",
     names=("1 place", "64 places"),
 )
 
@@ -643,8 +643,8 @@ tail = {load: percentile(run, 99) for load, run in curves[64].items()}
 ch03.engine_figure(by_load, idle, tail)
 
 # %% [markdown]
-# The post office stays flat and then bends; the engine gets slower from the first neighbour on. With 64 places, load is felt
-# in TPOT long before it is felt in the queue.
+# The post office stays flat and then bends; the engine gets slower from the first neighbour on. With 64 places, every load is
+# felt in TPOT, and a queue for a place only near full.
 #
 # ## Goodput
 #
@@ -817,14 +817,14 @@ markdown(grading.table("03"))
 #
 # - [Dean and Barroso 2013, The Tail at Scale](https://research.google/pubs/the-tail-at-scale/): read it for what a p99
 #   becomes when one page asks a hundred servers.
-# - [Gil Tene, How NOT to Measure Latency](https://www.infoq.com/presentations/latency-response-time/): the talk that named
+# - [Gil Tene, How NOT to Measure Latency](https://www.infoq.com/presentations/latency-response-time/): by the one who named
 #   coordinated omission; read or watch it for how often good people made this mistake.
 # - [Schroeder, Wierman and Harchol-Balter 2006, Open Versus Closed](https://www.usenix.org/conference/nsdi-06/open-versus-closed-cautionary-tale):
 #   read it for how differently one system behaves under the two kinds of load.
 # - [Zhong et al. 2024, DistServe](https://arxiv.org/abs/2401.09670): read it for goodput as the thing to optimise in LLM
 #   serving.
 # - [Hoefler and Belli 2015, Scientific Benchmarking of Parallel Computing Systems](https://htor.inf.ethz.ch/publications/img/hoefler-scientific-benchmarking.pdf):
-#   read it for twelve rules of reporting times, all of which this course tries to keep.
+#   read it for twelve rules of reporting measured times.
 #
 # ## Provenance
 

@@ -21,9 +21,8 @@
 # </div>
 
 # %% [markdown]
-# Six exercises on [the chapter](../chapters/03_measuring.ipynb): write a report, predict who notices, take p99 out of
-# buckets, mend a stream reader, correct what is in print, keep a promise at the lowest price. Every check looks at your own
-# function and says what it gave and what was wanted. None of them needs a GPU or the model.
+# Six exercises on [the chapter](../chapters/03_measuring.ipynb). Every check looks at your own function and says what it gave
+# and what was wanted. None of them needs a GPU or the model.
 
 # %% tags=["setup", "hide-input", "nbval-ignore-output"]
 import importlib
@@ -71,14 +70,14 @@ grader = grading.for_chapter("03")
 # | `tokens` | tokens of the answer; an event may have brought several |
 # | `error` | `""`, or what went wrong |
 #
-# Write `report`. It returns `mean_tpot`, `p99_itl`, `p99_e2el` (`None` where there is nothing to take it of) and `good`: how
-# many requests waited at most `limits[0]` for their first token and had a TPOT of at most `limits[1]`. All times are in
-# seconds, the limits too, and what a user waits is counted on the user's clock.
+# Write `report`. It returns `mean_tpot`, `p99_itl` and `p99_e2el`, as the chapter defines them (`None` where there is nothing
+# to take one of), and `good`: how many requests waited at most `limits[0]` for their first token and had a TPOT of at most
+# `limits[1]`. An answer of one token has no TPOT and cannot break a limit on it. Failed requests are left out of everything.
+# All times are in seconds, the limits too, and what a user waits is counted on the user's clock.
 #
 # <details><summary>Hint 1: what is asked, in other words</summary>
 #
-# For each of the four: which requests count, from when to when, and divided by what? A request of one token has no TPOT,
-# and cannot break a limit on it.
+# For each of the four: which requests count, from when to when, and divided by what?
 #
 # </details>
 # <details><summary>Hint 2: numbers to aim at</summary>
@@ -89,7 +88,7 @@ grader = grading.for_chapter("03")
 # </details>
 # <details><summary>Hint 3: the key line in words</summary>
 #
-# Leave failed requests out first. p99 of n sorted values lies at rank 0.99 · (n − 1), straight between its neighbours.
+# p99 of n sorted values lies at rank 0.99 · (n − 1), straight between its neighbours.
 #
 # </details>
 
@@ -141,7 +140,7 @@ grader.check("report", report)
 
 # %% [markdown] tags=["solution-only"]
 # The decisions: failed requests in or out, one-token answers as 0 or not at all, tokens or events below the line, gaps
-# pooled or averaged, from `intended` or from `sent`. Two reports can differ in all five and both be called "vLLM style".
+# pooled or averaged, from `intended` or from `sent`. Two reports can differ in all five under the same names.
 
 # %% [markdown]
 # ## 2 · One gap in four hundred
@@ -149,8 +148,7 @@ grader.check("report", report)
 # **Predict** · difficulty 2 of 5 · importance 4 of 5 · 6 minutes · 1 point
 #
 # On a server one gap between tokens in 400 is a stall, independently of the others. p99 of ITL looks perfect. A chat has ten
-# answers of 31 tokens each. What share of the chats contains at least one stall, in **percent**? Three significant figures
-# suffice.
+# answers of 31 tokens each. What share of the chats has at least one stall, in **percent**? Three significant figures suffice.
 #
 # <details><summary>Hint 1: what is asked, in other words</summary>
 #
@@ -189,8 +187,8 @@ grader.check("who-notices", who_notices)
 #
 # **Build** · difficulty 3 of 5 · importance 4 of 5 · 20 minutes · 3 points
 #
-# A server's `/metrics` has lines like `…_bucket{le="0.25"} 900`: so many requests took **at most** 0.25 s. Prometheus answers
-# `histogram_quantile(0.99, sum by (le) (…))` from these alone. Do the same:
+# A server's `/metrics` has lines like `…_bucket{le="0.25"} 900`: so many requests took **at most** 0.25 s. From these alone
+# Prometheus answers `histogram_quantile(0.99, sum by (le) (…))`. Do the same:
 #
 # - `bounds` are the ends of the buckets in seconds, ascending, the last one infinite; the first bucket begins at 0;
 # - `replicas` holds the cumulative counts of every replica, one list each;
@@ -293,16 +291,15 @@ def broken_read_stream(reads):
 # What real servers send:
 #
 # - the first event often has `{"delta": {"role": "assistant", "content": ""}}`: no token;
-# - an event may carry **several** tokens, and an event with empty or missing content carries nothing that a user sees;
-#   white space is text;
+# - an event may carry **several** tokens; one whose content is empty, `null` or missing shows the user nothing; white space is
+#   text;
 # - a read ends anywhere, also inside an event or a character; and it may hold several events;
-# - the last event before `data: [DONE]` has `"choices": []` and `"usage": {"completion_tokens": …}`, the bill. It may come
-#   late, and it is not part of the answer. It says how many tokens the answer had, in all its events together. In the other
-#   events `usage` is missing or `null`.
+# - the last event before `data: [DONE]` has `"choices": []` and `"usage": {"completion_tokens": …}`, the bill: how many tokens
+#   the whole answer had. It may come late, and is not part of the answer. In other events `usage` is missing or `null`.
 #
-# Mend it. An event with text arrives at the time of the read that completed it, so two events completed by one read arrive at
-# the same moment, a gap of 0 apart. `gaps` lie between arrivals; TPOT is the time from the first arrival to the last over
-# tokens − 1, and `None` for an answer of one token.
+# Mend it. An event with text arrives with the read that completes it; two that one read completes are a gap of 0 apart.
+# `gaps` lie between arrivals; TPOT is the time from the first arrival to the last over tokens − 1, and `None` for an answer of
+# one token.
 #
 # <details><summary>Hint 1: what is asked, in other words</summary>
 #
@@ -370,7 +367,7 @@ grader.check("read-stream", read_stream)
 #
 # **Literature** · difficulty 2 of 5 · importance 4 of 5 · 10 minutes · 2 points
 #
-# All five circulate in introductions and on dashboards, in our words:
+# As they circulate, in our words:
 #
 # - **a** With a TTFT of 0.5 s and a TPOT of 50 ms, an answer of 100 tokens takes 5.45 s.
 # - **b** TTFT is the duration of the prefill.
@@ -378,8 +375,8 @@ grader.check("read-stream", read_stream)
 # - **d** At 1,000 tokens of answers per second a server completes 100 answers of ten tokens each per second.
 # - **e** The p99 of a fleet is the mean of the p99s of its replicas.
 #
-# Which are wrong? And one number for **e**: a replica answers 900 requests in 0.2 s each, another one 100 requests in 2 s
-# each. What is the p99 of the thousand, in seconds? Three significant figures suffice.
+# Which are wrong? And for **e**: one replica answers 900 requests in 0.2 s each, another 100 in 2 s each. What is the p99 of
+# the thousand, in seconds? Three significant figures suffice.
 #
 # <details><summary>Hint 1: what is asked, in other words</summary>
 #
@@ -410,8 +407,8 @@ def in_print() -> tuple[str, float]:
 grader.check("in-print", in_print)
 
 # %% [markdown] tags=["solution-only"]
-# The mean of the two p99s is 1.1 s: a latency that not one request had. Under **b** hides the commonest misreading of all.
-# When TTFT doubles under load, the prefill has not become slower; the queue has become longer.
+# The mean of the two p99s is 1.1 s: a latency that not one request had. As for **b**: when TTFT doubles under load, look at
+# the queue before you look at the prefill.
 
 # %% [markdown]
 # ## 6 · Replicas and places for a promise
@@ -422,13 +419,13 @@ grader.check("in-print", in_print)
 # spread evenly over the replicas. Choose `replicas` (1 to 8) and `places`, the requests inside each at once (1 to 256), so
 # that, by the chapter's formulas,
 #
-# - **TPOT** is at most 30 ms: a decode step with all places taken at 4,250 tokens of context
-#   (`cost.predict_decode(...).seconds`), divided by the share of its time that prefills leave it, 1 − requests per second and
-#   replica × `cost.predict_prefill(...).seconds`;
+# - **TPOT** is at most 30 ms: a decode step with all places taken at 4,250 tokens of context, over the share of time that
+#   prefills leave it, 1 − requests per second and replica × prefill;
 # - the **load** is at most 0.9: requests per second and replica × (prefill + 499 · TPOT), over the places;
 # - **memory**: weights and 4,500 tokens of cache a place fit into 80 GB.
 #
-# The price is the number of replicas. Any choice that keeps the promise at the lowest price is right.
+# The price is the number of replicas. Any choice that keeps the promise at the lowest price is right. The stub shows the
+# calls for one place.
 #
 # <details><summary>Hint 1: what is asked, in other words</summary>
 #
@@ -453,9 +450,11 @@ def slo() -> dict:
     """{"replicas": 1 to 8, "places": 1 to 256}"""
     llama = lumen.CONFIGS["llama-3-8b"]
     h100 = hardware.CHIPS["H100 SXM"]
-    ### BEGIN SOLUTION
     prefill = cost.predict_prefill(llama, h100, 4000, 1, "bf16").seconds
+    step = cost.predict_decode(llama, h100, 4250, 1, "bf16").seconds
     weights = cost.weight_storage(llama, "bf16")
+    cache = cost.kv_bytes(llama, 4500, 1, "bf16")
+    ### BEGIN SOLUTION
     for replicas in range(1, 9):
         each = 10 / replicas
         if each * prefill >= 1:
@@ -464,7 +463,7 @@ def slo() -> dict:
             step = cost.predict_decode(llama, h100, 4250, places, "bf16")
             tpot = step.seconds / (1 - each * prefill)
             load = each * (prefill + 499 * tpot) / places
-            memory = weights + cost.kv_bytes(llama, 4500, places, "bf16")
+            memory = weights + places * cache
             if tpot <= 30e-3 and load <= 0.9 and memory <= 80e9:
                 return {"replicas": replicas, "places": places}
     ### END SOLUTION

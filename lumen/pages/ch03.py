@@ -68,7 +68,8 @@ def opening(answer: Record, visitor: int, read: Measured, step: Measured) -> str
     assert answer.tpot
     others = statistics.mean(gap for gap in answer.itl if gap < longest)
     stall = Estimate(longest, longest, longest, 1, "s")
-    why = "The one stall of this answer is a single sample; the two others are medians of many."
+    gaps = Estimate.of([gap for gap in answer.itl if gap < longest])
+    why = machine_now(gaps.scaled(1 / step.seconds, "×"))
     return (
         f"The visitor's prompt had {visitor:,} tokens. Without that one gap the mean is {milliseconds(others)}, "
         f"with it {milliseconds(answer.tpot)}, {100 * (answer.tpot / others - 1):.0f} % more on a chart of means. On "
@@ -79,6 +80,21 @@ def opening(answer: Record, visitor: int, read: Measured, step: Measured) -> str
         f"How long such a stall is could be known beforehand: the prefill of {visitor:,} tokens "
         f"({milliseconds(read.seconds)}) and the step that was due ({milliseconds(step.seconds)}), both from the "
         f"measurement store. For their sum: {miss(read.seconds + step.seconds, stall, why)}"
+    )
+
+
+@sentence(example={}, unit="×", more_words=["slower"], less_words=["faster"])
+def machine_now(est: Estimate) -> str:
+    """The other gaps of this answer over the stored step: was the machine what it was when the store was measured?"""
+    return says(
+        est,
+        worth=0.1,
+        more="The machine was slower than when the store was measured: the other gaps of this answer took {x} times "
+        "the stored step.",
+        same="The other gaps of this answer show no difference to the stored step; a stall that came once is a "
+        "single sample.",
+        less="The machine was faster than when the store was measured: the other gaps of this answer took {x} of "
+        "the stored step.",
     )
 
 
@@ -175,11 +191,10 @@ def reached() -> Table:
 
 def rare() -> str:
     return (
-        f"**Takeaway.** A gap beyond p99 is not rare for a user. In an answer of 500 tokens "
-        f"{100 * (1 - 0.99**499):.0f} % of "
-        f"the users meet one, and {100 * (1 - 0.999**499):.0f} % one beyond p99.9. For half of them to meet no "
-        f"stall, no more than one gap in {1 / (1 - 0.5 ** (1 / 499)):,.0f} may be one. Choose the percentile by the "
-        "length of the answer."
+        f"**Takeaway.** A gap beyond p99 is not rare for a user. If such gaps come independently, "
+        f"{100 * (1 - 0.99**499):.0f} % of the answers of 500 tokens have one, and {100 * (1 - 0.999**499):.0f} % one "
+        f"beyond p99.9. For half of them to have no stall, no more than one gap in "
+        f"{1 / (1 - 0.5 ** (1 / 499)):,.0f} may be one. Choose the percentile by the length of the answer."
     )
 
 
@@ -234,7 +249,7 @@ class Testers:
 
 def testers_title(t: Testers) -> str:
     sent, due = statistics.median(t.slow("waits", False)), statistics.median(t.slow("sends"))
-    return f"One freeze: {due:.0f} slow requests, of which the tester who waits counts {sent:.0f}"
+    return f"With one freeze {due:.0f} requests were slow; the tester who waits counts {sent:.0f}"
 
 
 def testers_figure(t: Testers) -> go.Figure:
@@ -325,6 +340,18 @@ def correction_batched(est: Estimate) -> str:
     )
 
 
+@sentence(example={}, unit="×", more_words=["more than"], less_words=["fewer"])
+def replayed_count(est: Estimate) -> str:
+    """Slow requests of a queue with the round's own service times, over those of the round: the end of a sentence."""
+    return says(
+        est,
+        worth=0.15,
+        more=", more than were counted: the service times alone do not explain the miss.",
+        same=", the count within what these rounds can tell: service times that vary are enough to explain the miss.",
+        less=", fewer than were counted: something besides the service times made requests late.",
+    )
+
+
 def testers_text(t: Testers) -> str:
     """The explanation behind the fold."""
     true, batched = t.slow("sends"), t.slow("batched")
@@ -332,10 +359,11 @@ def testers_text(t: Testers) -> str:
     at_least = [[max(1, count) for count in counts] for counts in (true, batched, blind, due)]
     again = [t.replayed(services) for _, services in t.rounds["sends"]]
     inside = [t.inside(services) for _, services in t.rounds["sends"]]
+    replay = Estimate.ratio([max(1, count) for count in again], at_least[0])
     why = (
         f"In these rounds a request took {milliseconds(statistics.median(s for s, _ in inside))} in the median and "
         f"the freeze {milliseconds(statistics.median(f for _, f in inside))}. The times as they were, put into the "
-        f"loop of a queue, give {statistics.median(again):.0f}: what the formula misses is in the service times."
+        f"loop of a queue, give {statistics.median(again):.0f} slow requests{replayed_count(replay)}"
     )
     return (
         f"While the server stood still for {milliseconds(t.freeze)}, requests went on being due, one every "
@@ -389,8 +417,8 @@ def places_text(curves: Mapping[int, Mapping[float, Any]]) -> str:
     return (
         f"{shown}\n\nWith {most} places {most / 10:.1f} of them are free on average at 90 %, and it takes a crowd to "
         f"fill them all. With one place, nine arrivals in ten find it taken. The factor $1 / (1 - \\text{{load}})$ "
-        "is that of one server; the more places, the nearer to full a server may run before anybody waits. A rule "
-        "such as “stay below 70 %” was made for one server."
+        "is that of one server; the more places, the nearer to full a server may run before waits are long. A rule "
+        "such as “stay below 70 %” fits one number of places."
     )
 
 
@@ -471,12 +499,13 @@ def prices_text(
         f"{1 / few[3][loose][0]:.2f} and "
         f"{1 / mid[3][loose][0]:.2f} times what it would on the full machine. The tighter one leaves "
         f"{100 * many[3][tight][0]:.0f} % of {many[0]} places, for with more of them taken every step is too long, "
-        f"and {cheapest[0]} places sell the cheapest token of the three. **Latency and price are one decision, and "
-        "the number of places is where it is made.**\n\n"
+        f"and {cheapest[0]} places sell the cheapest token of the three. **The number of places sets latency and "
+        "price together.**\n\n"
         f"All of this is *predicted*, at datasheet rates and {price}. Of {slower[2]} prefills that others "
         f"published for this chip the middle one took {slower[3]:.1f} times its bound "
-        "([chapter 2](02_roofline.ipynb) shows all). So take the ratios from here, and the rates from your own load "
-        "test."
+        "([chapter 2](02_roofline.ipynb) shows all). An engine that is slower by a factor keeps a promise as far as "
+        "this one keeps one that is tighter by it, so the shares do not carry over either: take the kind of "
+        "trade from here, and its numbers from your own load test."
     )
 
 
@@ -612,9 +641,9 @@ def recap(
         f"- **Who notices.** Stalls in {100 * chance:.0f} % of the gaps, independent of each other, reach "
         f"{100 * (1 - (1 - chance) ** (tokens - 1)):.0f} % of answers of {tokens} tokens. For 500 tokens, one gap in "
         f"a thousand reaches {100 * (1 - 0.999**499):.0f} %.\n"
-        f"- **The tester who waits.** One freeze made {statistics.median(t.slow('sends')):.0f} of {t.requests} "
-        f"requests slow; the tester who waits counted {statistics.median(t.slow('waits', False)):.0f}. Send on time, "
-        "and measure from then.\n"
+        f"- **The tester who waits.** With one freeze {statistics.median(t.slow('sends')):.0f} of {t.requests} "
+        f"requests were slow; the tester who waits counted {statistics.median(t.slow('waits', False)):.0f}. Send on "
+        "time, and measure from then.\n"
         f"- **Load and price.** At 90 % load p99 is {percentile(curves[1][0.9], 99):.0f} service times with one "
         f"place and {percentile(curves[64][0.9], 99):.2f} with 64. Of the full rate of an engine with 64 places, "
         f"predicted, “{loose}” leaves {100 * rows[1][3][loose][0]:.0f} %, “{tight}” {100 * rows[1][3][tight][0]:.0f} "

@@ -136,7 +136,10 @@ exercises.add(
                 ),
                 ("ms", "all times are in seconds, the limits too; the chapter's report has milliseconds."),
                 ("one", "an answer of one token has no TPOT, so it cannot break the limit on it."),
-                ("at once", "tokens that came all at once have a TPOT of 0; an answer of one token has none."),
+                (
+                    "at once",
+                    "tokens that came all at once have a TPOT of 0; an answer of one token has none.",
+                ),
                 ("gaps", "the limit is on TPOT, the mean of the answer: a single gap may be longer."),
                 ("nothing", "where there is nothing to take a figure of, it is None, not 0."),
                 ("pooled", "the mean of TPOT is over answers, each counted once, however long it is."),
@@ -302,9 +305,9 @@ def _read_stream(
             text += "".join(pieces)
             role = slip == "role" and any("role" in delta for delta in deltas)
             empty = slip == "empty" and any(delta.keys() == {"content"} for delta in deltas)
-            if any(pieces) or role or empty or (slip == "bill" and not pieces):
-                if not (slip == "together" and times and times[-1] == now):
-                    times.append(since if slip == "began" else now)
+            came = any(pieces) or role or empty or (slip == "bill" and not pieces)
+            if came and not (slip == "together" and times[-1:] == [now]):
+                times.append(since if slip == "began" else now)
             since = now
     gaps = [b - a for a, b in pairwise(times)]
     steps = len(times) if slip in ("events", "arrivals") and (slip == "events" or len(times) < 2) else tokens

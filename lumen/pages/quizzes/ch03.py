@@ -100,8 +100,8 @@ QUESTIONS = [
             },
             {
                 "text": "A later first token, by the factor 1 / (1 − load)",
-                "why": "That factor belongs to one server with one place. With 64 places few wait at 90 %, and "
-                "not for long.",
+                "why": "That factor belongs to one server with one place. With 64 places most find one free even "
+                "at 90 %.",
             },
             {
                 "text": "Nothing until it is full",
