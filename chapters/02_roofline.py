@@ -310,7 +310,7 @@ def two_clocks(flops, moved, peak, bandwidth):
 # Is it right? Against `lumen.cost` for several models and shapes, and against torch, whose `flop_counter` watches the
 # matrix products of the real SmolLM2 while it runs.
 
-# %% tags=["nbval-check-output"]
+# %% tags=["hide-input", "nbval-check-output"]
 shapes = [
     (name, b, n)
     for name in ("smollm2-135m", "llama-3-8b", "llama-2-70b")
@@ -401,7 +401,7 @@ table(rows, headers, sides, stack=True)
 # as a careless bandwidth benchmark does.
 
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-input", "nbval-ignore-output"]
 def summed(size):
     """Seconds of reading `size` bytes, over and over."""
     data = torch.ones(size // 4, device=session.device)

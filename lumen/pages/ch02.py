@@ -595,7 +595,7 @@ def moves_figure() -> go.Figure:
         f"Most techniques push decode right; the largest gain, × {best:.0f}, pulls it left",
         x="arithmetic intensity (FLOP per byte)",
         y="technique",
-        height=520,
+        height=440,
     )
     log_axis(fig, "x", [1, 10, 100, 1000, 10_000])
     ridge = hardware.ridge(hardware.CHIPS["H100 SXM"])

@@ -21,6 +21,7 @@ STALE = {
     "chapters/01_prefill_decode",
     "solutions/01_prefill_decode",
     "chapters/02_roofline",
+    "chapters/02a_chips",
     "chapters/03_measuring",
     "chapters/04_kv_cache",
     "chapters/05_paged_cache",
