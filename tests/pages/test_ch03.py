@@ -47,6 +47,14 @@ def test_the_text_says_how_the_testers_differ():
     assert "agrees with the tester who really sends" in text and "times the slow requests there were" in text
 
 
+def test_service_times_are_blamed_only_where_a_replay_bears_it_out():
+    t = rig(8.0)
+    late = [Record(r.intended, r.start, (r.end + 3.0,), r.end + 3.0, 0, 1) for r in t.rounds["sends"][0][0]]
+    slow = ch03.Testers({**t.rounds, "sends": [(late, t.rounds["sends"][0][1])] * 3}, 1.0, 8.0, 0.5)
+    text = ch03.testers_text(slow)
+    assert "something besides the service times" in text and "enough to explain" not in text
+
+
 def test_mlperfs_promises_are_those_of_the_rules():
     """Two rows and the count, typed again from inference_rules.adoc of July 2026."""
     assert ch03.MLPERF["Llama-3.1-8B"] == ((2000, 100), (500, 30))
