@@ -38,7 +38,9 @@ CANONICAL = [
     *(("decode", batch, context, "static") for batch in (1, 2, 4, 8) for context in (64, 256, 512, 1024)),
     *(("decode", batch, 256, "static") for batch in (16, 32)),
     *(("decode", 1, context, "paged") for context in (256, 1024)),
+    ("decode", 8, 40, "paged"),
     *(("prefill", 1, prompt, "static") for prompt in (*ROWS, 1024)),
+    *(("prefill", 8, prompt, "static") for prompt in (32, 128)),
 ]
 Taken = dict[Name, tuple[Timing, Watch]]
 
