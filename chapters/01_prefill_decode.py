@@ -29,9 +29,9 @@
 # By the end you can
 #
 # - write the generation loop, and count its forward passes without running it;
-# - predict the time per token of any model on any chip from two numbers, in your head;
+# - put a floor under the time per token of any model on any chip, from two numbers, in your head;
 # - say how many tokens of prompt one token of answer is worth, on your machine and on a GPU you have never touched;
-# - name the four levers that make inference faster, and for each the milliseconds that it can move.
+# - name the four levers that make inference faster, and for each the milliseconds that it could move.
 #
 # Needs: PyTorch, and having called an LLM once. Nothing else: this is where the course begins.
 #
@@ -66,6 +66,7 @@ import torch
 
 import lumen
 from lumen import bench, cost, grading, hardware
+from lumen.bench.steps import Decode, name_of
 from lumen.explore import (
     KVStepper,
     Quiz,
@@ -200,9 +201,9 @@ capital = [{"role": "user", "content": "What is the capital of France?"}]
 short = tokenizer.apply_chat(capital)
 plain, cached = grading.CountedModel(exact), grading.CountedModel(exact)
 
-by_hand = greedy(plain, short, 24)
-with_cache = greedy_cached(cached, short, 24)
-ours = lumen.generate(exact, [short], 24, eos_ids=())[0].tokens
+by_hand = greedy(plain, short, 16)
+with_cache = greedy_cached(cached, short, 16)
+ours = lumen.generate(exact, [short], 16, eos_ids=())[0].tokens
 assert by_hand == with_cache == ours
 
 scores = exact(torch.tensor([short + ours], device=device))[0]
@@ -213,7 +214,7 @@ for name, count in (("no cache", plain), ("cache", cached)):
     print(
         f"{name:8}: {count.passes} passes, {count.rows:,} rows: {first} …"
     )
-print("the same 24 tokens from all three:", by_hand == with_cache == ours)
+print("the same 16 tokens from all three:", by_hand == with_cache == ours)
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 try:
@@ -222,7 +223,7 @@ try:
     theirs = hf_model("smollm2-135m", device)
     ids = torch.tensor([short], device=device)
     options = {
-        "max_new_tokens": 24,
+        "max_new_tokens": 16,
         "do_sample": False,
         "eos_token_id": None,
         "pad_token_id": 2,
@@ -231,7 +232,7 @@ try:
         ids, attention_mask=torch.ones_like(ids), **options
     )
     assert made[0, len(short) :].tolist() == ours
-    print("the same 24 tokens from Hugging Face transformers: True")
+    print("the same 16 tokens from Hugging Face transformers: True")
     del theirs
 except ImportError as missing:
     print(f"Not compared here: {missing}")
@@ -240,9 +241,9 @@ except ImportError as missing:
 callout(
     "trap",
     "**Trap.** Leave out `attention_mask`, and transformers guesses one: it hides every token that equals "
-    "`pad_token_id`, unless that id also ends the answer. This model's pad id is 2, and the chat template itself "
-    f"writes id 2 after every message: {short.count(2)} of the {len(short)} prompt tokens would be hidden. A mask of "
-    "ones says what is meant.",
+    "`pad_token_id`, unless that id also ends the answer. This model's pad id is 2, the chat template itself writes "
+    "id 2 after every message, and the call above ends at no id: "
+    f"{short.count(2)} of the {len(short)} prompt tokens would be hidden. A mask of ones says what is meant.",
 )
 
 # %% [markdown]
@@ -263,7 +264,8 @@ table(*ch01.matrices(config, dtype, len(prompt)), stack=True)
 # come from memory once, whether it then meets one row or two hundred.
 #
 # A weight that meets a row is one multiplication and one addition. So a token costs about $2N$ operations, a prompt of
-# $P$ tokens about $2NP$, and a pass over $T$ rows takes at least
+# $P$ tokens about $2NP$ (less what the head would take, since only the last row meets it: a fifth of this small model,
+# a fiftieth of a 7B). A pass over $T$ rows takes at least about
 #
 # $$
 # \text{time}(T) \;\ge\; \max\!\left(\frac{W}{\text{bandwidth}},\; \frac{2\,N\,T}{\text{peak}}\right)
@@ -288,7 +290,7 @@ my_rows = guess(
 )
 
 # %% tags=["measure", "nbval-ignore-output"]
-passes = {rows: bench.prefill(model, prompt=rows) for rows in ch01.ROWS}
+passes = {rows: bench.prefill(model, prompt=rows) for rows in ch01.PASSES}
 ratio = bench.Estimate.ratio(passes[16].timing, passes[1].timing)
 one, sixteen = (
     cost.predict_prefill(config, chip, rows, 1, dtype).seconds
@@ -312,16 +314,16 @@ ch01.rows_figure(passes, config, chip, dtype)
 table(*ch01.rows_table(passes))
 
 # %% tags=["reveal", "nbval-ignore-output"]
-markdown(ch01.rows_story(passes, sixteen / one, ratio))
+markdown(ch01.rows_story(passes, sixteen / one, ratio, config, chip, dtype))
 
 # %% [markdown]
 # That is the answer to the question at the top. **A token of the prompt shares its read of the weights with the whole
 # prompt. A token of the answer pays for a read of its own**, because the token after it is not known yet, and there is
 # nobody to share with.
 #
-# Where the two terms of the formula are equal depends on the chip alone, not on the model: $W = bN$ with $b$ bytes a
-# weight, so $N$ cancels, and $T = b \cdot \text{peak} / (2 \cdot \text{bandwidth})$. With two bytes a weight that is
-# peak / bandwidth:
+# Where the two terms of the formula are equal depends on the chip and on $b$, the bytes of a weight, not on the model's
+# size: $W = bN$, so $N$ cancels, and $T = b \cdot \text{peak} / (2 \cdot \text{bandwidth})$. With two bytes a weight
+# that is peak / bandwidth:
 
 # %% tags=["hide-input", "nbval-check-output"]
 table(*ch01.ridges())
@@ -329,9 +331,7 @@ table(*ch01.ridges())
 # %% tags=["hide-input", "nbval-ignore-output"]
 callout(
     "takeaway",
-    ch01.ridge_takeaway(
-        config, chip, dtype, passes[1].ms / (passes[512].ms / 512)
-    ),
+    ch01.ridge_takeaway(config, chip, dtype, ch01.alone(passes)),
 )
 
 # %% [markdown]
@@ -364,8 +364,12 @@ runs = [
     (bench.prefill(model, prompt=n), bench.decode_step(model, context=n))
     for n in (64, 1024)
 ]
+names = {n: name_of(model, "decode", 1, n, "static") for n in (64, 1024)}
+turns = bench.compare(  # a step of each in turns: drift falls on both
+    {n: Decode(model, name).step for n, name in names.items()}, repeats=16
+)
 ttft = bench.Estimate.ratio(runs[1][0].timing, runs[0][0].timing)
-tpot = bench.Estimate.ratio(runs[1][1].timing, runs[0][1].timing)
+tpot = bench.Estimate.ratio(turns[1024], turns[64])
 near, far = (
     cost.predict_decode(config, chip, context, 1, dtype).seconds
     for context in (64, 1024)
@@ -390,13 +394,13 @@ ch01.long_waterfall(runs[1][1], config, chip, dtype)
 # %% [markdown]
 # ## Four levers
 #
-# So far we have explained the time. Now we want less of it. Everything in this course pulls one of four levers, and the
-# cost model can say beforehand how far each of them reaches on this machine, for one token of this answer.
+# So far we have explained the time. Now we want less of it. Nearly everything in this course pulls one of four levers,
+# and the cost model can say beforehand how far each of them reaches on this machine, for one token of this answer.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 found = ch01.levers(config, chip, dtype, 256)
 table(*ch01.lever_table(found), stack=True)
-markdown(ch01.lever_story(found))
+markdown(ch01.lever_story(found, step))
 
 # %% [markdown]
 # ## Where it loses
@@ -411,12 +415,12 @@ ch01.shares(runs)
 markdown(ch01.shares_story(runs))
 
 # %% [markdown]
-# And a negative control. A common benchmark divides the whole latency by the number of tokens and calls it TPOT, so the
-# first token's prefill is counted as decode. Put the two times of both prompts into that formula, and into the right one:
+# And a negative control. It is easy to divide the whole latency by the number of tokens and to call that TPOT; then the
+# first token's prefill is counted as decode. Put the times of both prompts into that formula, and into the right one:
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-table(*ch01.wrong_tpot(runs), stack=True)
-markdown(ch01.wrong_tpot_story(runs))
+table(*ch01.wrong_tpot(runs, list(turns.values()), tpot), stack=True)
+markdown(ch01.wrong_tpot_story(runs[1][0], turns[1024]))
 
 # %% [markdown]
 # ## Who waits, and who pays
@@ -443,7 +447,7 @@ markdown(ch01.prices_story())
 # | --- | --- | --- |
 # | the first token counted as decode | TPOT too high, and better for longer answers | the negative control above |
 # | all rows of a prompt through the head | prefill looks slower, by a table of P × 49,152 scores nobody reads | `head(hidden[:, -1])` in [the loop](#the-loop-by-hand) |
-# | one small matrix timed in a loop | it stays in the chip's cache: GEMV at several times the real bandwidth | whole passes over all weights, in [the reveal](#predict-sixteen-rows-instead-of-one) |
+# | one small matrix timed in a loop | it stays in the chip's cache: a GEMV faster than memory could feed it | whole passes over all weights, in [the reveal](#predict-sixteen-rows-instead-of-one) |
 #
 # ## Play
 #
@@ -494,7 +498,7 @@ markdown(grading.table("01"))
 #   same sums done slowly, with the hardware's point of view.
 # - [How to Scale Your Model, chapter on inference](https://jax-ml.github.io/scaling-book/inference/): read it for
 #   latency and throughput of a served model derived from a handful of numbers.
-# - [Kwon et al. 2023, PagedAttention](https://arxiv.org/abs/2309.06180): read section 2 for what a serving engine does
+# - [Kwon et al. 2023, PagedAttention](https://arxiv.org/abs/2309.06180): read section 2.3 for what a serving engine does
 #   between two steps of our loop.
 # - [The DeepSeek-V3/R1 inference system](https://github.com/deepseek-ai/open-infra-index/blob/main/202502OpenSourceWeek/day_6_one_more_thing_deepseekV3R1_inference_system_overview.md):
 #   read it for prefill and decode on different machines, with a day of real traffic.

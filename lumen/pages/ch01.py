@@ -11,16 +11,18 @@ from lumen.bench import Estimate, miss, says, sentence
 from lumen.explore.lab import milliseconds
 from lumen.explore.step_waterfall import waterfall
 from lumen.explore.theme import figure, label_line, log_axis, palette
+from lumen.models.counts import products
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from lumen.bench import Measured
+    from lumen.bench import Measured, Timing
     from lumen.hardware import Chip
     from lumen.models.config import ModelConfig
 
 Table = tuple[list[list[Any]], list[str], str]
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)  # of one pass; the store's prefills of these lengths
+PASSES = ROWS[:-1]  # those of the page: up to its own prompt
 A100, H100 = hardware.CHIPS["A100 80GB SXM"], hardware.CHIPS["H100 SXM"]
 READING = 238  # words a minute, silent reading of English non-fiction: Brysbaert 2019, mean of 190 studies
 DEEPSEEK = (
@@ -65,14 +67,14 @@ def staircase_figure(times: Sequence[float], prompt: int) -> go.Figure:
 
 # the model ----------------------------------------------------------------------------------------
 def matrices(config: ModelConfig, dtype: object, prompt: int) -> Table:
-    """Bytes and arithmetic of each kind of matrix, for one row and for a prompt."""
+    """Bytes and arithmetic of each matrix, for one row and for a prompt, of which only the last row meets the head."""
     size = cost.bytes_per_value(dtype)
-    rows = [
-        [m.name, m.weights * size / 1e6, 2 * m.weights / 1e6, 2 * m.weights * prompt / 1e9, m.count]
-        for m in cost.matmuls(config)
-    ]
-    total = cost.flops_per_token(config).total
-    rows.append(["all", cost.weight_bytes(config, dtype) / 1e6, total / 1e6, total * prompt / 1e9, None])
+    rows: list[list[Any]] = []
+    for m in cost.matmuls(config):
+        met = 1 if m.part == "head" else prompt
+        rows.append([m.name, m.weights * size / 1e6, 2 * m.weights / 1e6, 2 * m.weights * met / 1e9, m.count])
+    one, many = (sum(row[i] for row in rows) for i in (2, 3))
+    rows.append(["all", cost.weight_bytes(config, dtype) / 1e6, one, many, None])
     return rows, ["matrix", "MB to read", "MFLOP, 1 row", f"GFLOP, {prompt} rows", "layers"], "lrrrr"
 
 
@@ -86,13 +88,13 @@ def symbols(config: ModelConfig, chip: Chip, dtype: object) -> Table:
     """The formula's symbols as numbers of this machine."""
     n, w = cost.parameters(config).total, cost.weight_bytes(config, dtype)
     read, row = clocks(config, chip, dtype)
-    exact = cost.flops_per_token(config).total / 1e6
+    head = sum(m.weights for m in cost.matmuls(config) if m.part == "head")
     rows = [
         ["$N$", f"{n / 1e6:.1f} million", "parameters of SmolLM2"],
         [
             "$2N$",
             f"{2 * n / 1e6:.0f} million",
-            f"operations a token; counted one by one: {exact:.0f} million",
+            f"operations a token; without the head {2 * (n - head) / 1e6:.0f} million",
         ],
         [
             "$W$",
@@ -114,10 +116,12 @@ def rows_title(ratio: Estimate) -> str:
 
 def rows_figure(passes: Mapping[int, Measured], config: ModelConfig, chip: Chip, dtype: object) -> go.Figure:
     """Time of a pass by its rows, above its two bounds."""
-    read, row = (1e3 * t for t in clocks(config, chip, dtype))
+    read = 1e3 * clocks(config, chip, dtype)[0]
     ms = {count: taken.ms for count, taken in passes.items()}
+    busy = {count: 1e3 * cost.prefill_flops(config, count).total / chip.peak(dtype) for count in ms}
+    most = max(ms)
     fig = figure(
-        f"512 times the work takes {ms[512] / ms[1]:.0f} times as long",
+        f"{most} times the rows take {ms[most] / ms[1]:.0f} times as long",
         x="rows in one pass (tokens)",
         y="time of the pass (ms)",
         height=440,
@@ -129,42 +133,57 @@ def rows_figure(passes: Mapping[int, Measured], config: ModelConfig, chip: Chip,
         x=counts, y=[read] * len(counts), mode="lines", line={"color": palette.blue, "dash": "dash"}
     )
     fig.add_scatter(
-        x=counts, y=[row * r for r in counts], mode="lines", line={"color": palette.green, "dash": "dash"}
+        x=counts, y=list(busy.values()), mode="lines", line={"color": palette.green, "dash": "dash"}
     )
     fig.add_scatter(x=counts, y=list(ms.values()), mode="lines+markers", line_color=palette.orange)
-    label_line(fig, 512, read, "read the weights once", palette.blue, shift=-12)
-    label_line(fig, 32, row * 32, "arithmetic at peak", palette.green, anchor="left", shift=-15)
+    label_line(fig, most, read, "read the weights once", palette.blue, shift=-12)
+    label_line(fig, 16, busy[16], "arithmetic at peak", palette.green, anchor="left", shift=-15)
     label_line(fig, 1, ms[1], "measured", palette.orange, anchor="left", shift=28)
     return fig
 
 
 def rows_table(passes: Mapping[int, Measured]) -> Table:
     ms = {count: taken.ms for count, taken in passes.items()}
-    rows = [[r, ms[r], ms[r] / r, ms[1] / (ms[r] / r)] for r in (1, 4, 16, 64, 256, 512)]
+    rows = [[r, ms[r], ms[r] / r, ms[1] / (ms[r] / r)] for r in (1, 2, 4, 16, 64, 256)]
     return rows, ["rows", "ms a pass", "ms a row", "a row alone costs … of these"], "rrrr"
 
 
-def nearly_free(ms: Mapping[int, float]) -> int:
+def nearly_free(passes: Mapping[int, Measured]) -> int:
     """The most rows, of those tried, up to which every pass takes less than twice as long as with one."""
-    return next((r for r, more in pairwise(ms) if ms[more] > 2 * ms[1]), list(ms)[-1])
+    times = {rows: Estimate.ratio(taken.timing, passes[1].timing).value for rows, taken in passes.items()}
+    return next((r for r, more in pairwise(times) if times[more] >= 2), list(times)[-1])
 
 
-def rows_story(passes: Mapping[int, Measured], forecast: float, ratio: Estimate) -> str:
+def rows_story(
+    passes: Mapping[int, Measured],
+    forecast: float,
+    ratio: Estimate,
+    config: ModelConfig,
+    chip: Chip,
+    dtype: object,
+) -> str:
     """What the curve says, and how far the forecast was off."""
-    ms = {count: taken.ms for count, taken in passes.items()}
+    one, most = passes[1], passes[max(passes)]
+    length = most.name.context
     why = (
-        "The forecast adds up operators that were timed one by one; [chapter 2](02_roofline.ipynb) shows its "
-        "misses over "
-        "many sizes and takes the largest apart."
+        "The forecast adds up operators that were timed one by one; [chapter 2](02_roofline.ipynb) shows its misses "
+        "over many sizes and takes the largest apart."
     )
     return (
-        f"Up to **{nearly_free(ms)} rows** a pass takes less than twice as long as with one: it is busy with reading, "
-        "and further rows ride along. In a pass of 512 a row costs "
-        f"{milliseconds(ms[512] / 512e3)}; alone it costs {milliseconds(ms[1] / 1e3)}, "
-        f"**{ms[1] / (ms[512] / 512):.0f} times** as much. The two dashed lines are bounds. What lies between them and "
-        "the measured one is taken apart below.\n\n"
+        "The most rows, of those tried, up to which a pass takes less than twice as long as with one: "
+        f"**{nearly_free(passes)}**. One read of the weights, {milliseconds(clocks(config, chip, dtype)[0])} at the "
+        f"measured bandwidth, serves all of them. In a pass of {length} a row costs "
+        f"{milliseconds(most.seconds / length)}; alone it costs {milliseconds(one.seconds)}, "
+        f"**{alone(passes):.0f} times** as much. The two dashed lines are bounds. What lies between them and a single "
+        "row is taken apart below.\n\n"
         f"The cost model's forecast for sixteen rows against one: {miss(forecast, ratio, why)}"
     )
+
+
+def alone(passes: Mapping[int, Measured]) -> float:
+    """How many times as much a row costs alone as in the longest pass."""
+    most = max(passes)
+    return passes[1].seconds / (passes[most].seconds / most)
 
 
 def ridges() -> Table:
@@ -180,39 +199,65 @@ def ridges() -> Table:
     )
 
 
-def ridge_takeaway(config: ModelConfig, chip: Chip, dtype: object, alone: float) -> str:
-    """`alone`: how many times as much a row costs alone as in a pass of 512, measured."""
+def ridge_takeaway(config: ModelConfig, chip: Chip, dtype: object, measured: float) -> str:
+    """`measured`: how many times as much a row costs alone as in a long pass."""
     read, row = clocks(config, chip, dtype)
     bits = 8 * cost.bytes_per_value(dtype)
     return (
         "**Takeaway.** By the two rates alone, one token of the answer is worth peak × bytes per weight / "
-        "(2 × bandwidth) tokens of a long prompt. That belongs to the chip, whatever the model: "
-        f"{read / row:.0f} for this one at {bits:.0f} bits, {hardware.ridge(A100, 'bf16'):.0f} for an A100 and "
-        f"{hardware.ridge(H100, 'bf16'):.0f} for an H100 at 16 bits. The clock here says {alone:.0f}: real passes "
-        "reach neither rate in full. [Chapter 2](02_roofline.ipynb) calls peak / bandwidth the ridge."
+        "(2 × bandwidth) tokens of a long prompt. The model's size is not in it, as long as every token meets every "
+        f"weight: {read / row:.0f} for this chip at {bits:.0f} bits, {hardware.ridge(A100, 'bf16'):.0f} for an A100, "
+        f"{hardware.ridge(H100, 'bf16'):.0f} for an H100 at 16 bits. The clock here says {measured:.0f}: a pass does "
+        "more than read and multiply, and of a prompt only the last row meets the head. "
+        "[Chapter 2](02_roofline.ipynb) calls peak / bandwidth the ridge."
     )
 
 
 # the floor ----------------------------------------------------------------------------------------
+@sentence(less_words=["below"])
+def over_floor(ratio: Estimate) -> str:
+    """A measured step over its floor, as a title."""
+    return says(
+        ratio,
+        more="A decode step takes {x} times as long as its floor",
+        same="A decode step takes as long as its floor, as far as this run can show",
+        less="The step came out below its own floor, at {x} times: one of the two was disturbed",
+    )
+
+
+@sentence(more_words=["explains"], less_words=["below zero"])
+def left_over(ratio: Estimate) -> str:
+    """A measured step over the sum of its parts, which were timed one by one."""
+    return says(
+        ratio,
+        more="The last bar, {size} on top of the others, is what none of these measurements explains.",
+        same="Together they are the step, as far as this run can show.",
+        less="The last bar is below zero: the step is {size} shorter than its parts, timed one by one.",
+    )
+
+
 def step_waterfall(step: Measured, config: ModelConfig, chip: Chip, dtype: object) -> go.Figure:
     parts = cost.waterfall(config, chip, "decode", step.seconds, 1, step.name.context, dtype)
-    share = dict(parts)["floor"] / step.seconds
-    return waterfall(parts, f"{share:.0%} of a decode step is reading that cannot be avoided")
+    return waterfall(parts, over_floor(step.estimate.scaled(1 / dict(parts)["floor"], "×")))
+
+
+def starts(config: ModelConfig, chip: Chip) -> int:
+    """Operators whose start is counted by itself: on a CPU a product's start was timed with the product."""
+    return cost.operators(config) - (0 if chip.asynchronous else products(config))
 
 
 def floor_story(step: Measured, config: ModelConfig, chip: Chip, dtype: object) -> str:
     parts = dict(cost.waterfall(config, chip, "decode", step.seconds, 1, step.name.context, dtype))
     moved = cost.step_bytes(config, 1, step.name.context, dtype)
     left = parts.get("residual", 0.0)
+    rest = left_over(step.estimate.scaled(1 / (step.seconds - left), "×"))
     seven = 7e9 * 2 / A100.bandwidth
     return (
         f"The floor: {moved.weights / 1e6:.0f} MB of weights and {moved.cache_read / 1e6:.0f} MB of cache at "
         f"{chip.bandwidth / 1e9:.3g} GB/s are **{milliseconds(parts['floor'])}**. The step takes "
         f"{milliseconds(step.seconds)}, {step.seconds / parts['floor']:.1f} times as long. *Matrix products* is "
-        f"what the "
-        "same matrices took beyond their floor when they were timed alone, one after another; *operator starts* is "
-        f"Python and the library getting each of {cost.operators(config):,} operators under way. The last bar, "
-        f"{1e3 * left:+.1f} ms, is what none of these measurements explains.\n\n"
+        "what the same matrices took beyond their floor when they were timed alone, one after another; *operator "
+        f"starts* is Python and the library getting {starts(config, chip):,} operators under way. {rest}\n\n"
         "The floor needs no benchmark, so it is the first check to make of any speed you are shown. A model that you "
         f"have not got: 7 billion parameters in 16 bits are 14 GB; an A100 reads {A100.bandwidth / 1e12:.3g} TB/s; so "
         f"a token takes at least **{1e3 * seven:.1f} ms**, and one user gets at most {1 / seven:.0f} tokens a second, "
@@ -222,35 +267,37 @@ def floor_story(step: Measured, config: ModelConfig, chip: Chip, dtype: object) 
 
 # a long prompt ------------------------------------------------------------------------------------
 def growth_title(ttft: Estimate, tpot: Estimate) -> str:
-    return f"TTFT is {ttft.value:.0f} times as long, TPOT {tpot.value:.2g} times"
+    return f"TTFT is {ttft.value:.0f} times as long, TPOT {tpot.value:.2f} times"
 
 
 @sentence(
-    example={"added": 0.08, "long": 1024, "short": 64},
+    example={"long": 1024, "short": 64},
     more_words=["longer"],
     less_words=["shorter"],
 )
-def growth(tpot: Estimate, added: float, long: int, short: int) -> str:
-    """TPOT behind a long prompt over TPOT behind a short one. `added`: share of further bytes that the step reads."""
+def growth(tpot: Estimate, long: int, short: int) -> str:
+    """TPOT behind a long prompt over TPOT behind a short one, measured in turns."""
     return says(
         tpot,
-        more=f"A step takes {{size}} longer ({{estimate}}). By bytes alone it would be {100 * added:.0f} %; attention "
-        "over a long cache is also arithmetic and other operators, which the waterfall of the long step shows.",
-        same=f"Between {short} and {long:,} tokens of context this run shows no difference in a step ({{estimate}}).",
-        less="A step came out {size} shorter ({estimate}), although it reads more. The two were not measured under "
-        "the same conditions.",
+        more="Measured in turns, the step takes {size} longer ({estimate}).",
+        same=f"Measured in turns at {short} and {long:,} tokens, this run shows no difference ({{estimate}}).",
+        less="Measured in turns, the step came out {size} shorter ({estimate}) although it reads more. Nothing on this "
+        "page explains that.",
     )
 
 
-def growth_story(tpot: Estimate, config: ModelConfig, dtype: object, long: int, short: int) -> str:
+def growth_story(
+    tpot: Estimate, config: ModelConfig, dtype: object, long: int, short: int, users: int = 8
+) -> str:
     extra = cost.kv_bytes(config, long - short, 1, dtype)
     weights = cost.weight_bytes(config, dtype)
-    even = weights / cost.kv_bytes_per_token(config, dtype)
+    even = weights / cost.kv_bytes_per_token(config, dtype) / users
     return (
         f"The step reads the same {weights / 1e6:.0f} MB of weights as before. {long - short:,} more tokens of context "
-        f"add {extra / 1e6:.0f} MB of cache, {extra / weights:.0%}. {growth(tpot, extra / weights, long, short)} The "
-        "prefill, in contrast, multiplies every weight with every token of the prompt.\n\n"
-        f"It does not last for ever: at {even:,.0f} tokens of context the cache weighs as much as the weights."
+        f"add {extra / 1e6:.0f} MB of cache, {100 * extra / weights:.0f} %. {growth(tpot, long, short)} The prefill, "
+        "in contrast, multiplies every row of the prompt.\n\n"
+        f"That is one user. {users} of them share the read of the weights and bring {users} caches: at {even:,.0f} "
+        "tokens each, the caches weigh as much as the weights."
     )
 
 
@@ -269,7 +316,7 @@ def levers(
     small = cost.weight_bytes(config, "q4_0")
     eight = cost.predict_decode(config, chip, context, 8, dtype).seconds / 8
     again = cost.predict_prefill(config, chip, context, 1, dtype).seconds
-    starts = min(step.parts["overhead"], step.seconds - (moved.weights + moved.cache_read) / chip.bandwidth)
+    overhead = min(step.parts["overhead"], step.seconds - (moved.weights + moved.cache_read) / chip.bandwidth)
     bits = 8 * cost.bytes_per_value(dtype)
     return {
         "read fewer bytes": (
@@ -278,7 +325,7 @@ def levers(
             step.seconds,
         ),
         "more work per byte": ("8 users in one pass", step.seconds - eight, step.seconds),
-        "less overhead": (f"no cost of starting {cost.operators(config)} operators", starts, step.seconds),
+        "less overhead": (f"no cost of starting {starts(config, chip)} operators", overhead, step.seconds),
         "no work twice": ("a cache; without it, all tokens again", again - step.seconds, again),
     }
 
@@ -291,14 +338,16 @@ def lever_table(found: Mapping[str, tuple[str, float, float]]) -> Table:
     return rows, ["lever", "could save per token", "share", "example"], "lrrl"
 
 
-def lever_story(found: Mapping[str, tuple[str, float, float]]) -> str:
+def lever_story(found: Mapping[str, tuple[str, float, float]], step: Measured) -> str:
     open_ones = {name: saved for name, (_, saved, _) in found.items() if name != "no work twice"}
     best = max(open_ones, key=open_ones.__getitem__)
+    why = "Its operators were timed one by one: that is the last bar of the step above."
     return (
-        "These are forecasts of the cost model for this machine, and what a perfect implementation would get. They do "
-        "not add up: bytes that are not read cannot be shared. The last lever is pulled already, by the cache of our "
-        f"loop; of the other three *{best}* reaches furthest here. Every later chapter pulls one of the four, and "
-        "measures what is left of the promise."
+        "These are the cost model's forecasts for this machine, of what a perfect implementation would get, from a "
+        f"step that is itself a forecast: {miss(found[best][2], step.estimate, why)} They do not add up: bytes that "
+        "are not read cannot be shared. The last lever is pulled already, by the cache of our loop; of the other three "
+        f"*{best}* reaches furthest here. Most later chapters pull one of the four, and measure what is left of the "
+        "promise."
     )
 
 
@@ -330,24 +379,28 @@ def shares(runs: Sequence[tuple[Measured, Measured]]) -> go.Figure:
 def shares_story(runs: Sequence[tuple[Measured, Measured]]) -> str:
     (short_read, short_step), (long_read, long_step) = runs
     return (
-        f"A classifier reads {long_read.name.context:,} tokens and says one word: 0 % decode. A lever of decode, "
-        f"such as "
-        "sharing a step with other users or guessing several tokens ahead, saves nothing of its "
+        f"A classifier reads {long_read.name.context:,} tokens and answers with one: 0 % decode. A lever of decode, "
+        "such as sharing a step with other users or guessing several tokens ahead, saves nothing of its "
         f"{milliseconds(long_read.seconds)}. Prefill and decode weigh the same when the answer has 1 + TTFT / TPOT "
         f"tokens: {balance(short_read, short_step):.0f} behind {short_read.name.context} tokens, "
-        f"{balance(long_read, long_step):.0f} behind {long_read.name.context:,}. Before you choose a technique, "
-        f"find out "
-        "on which side of that number your traffic is."
+        f"{balance(long_read, long_step):.0f} behind {long_read.name.context:,}. Before you choose a technique, find "
+        "out on which side of that number your traffic is."
     )
 
 
-def wrong_tpot(runs: Sequence[tuple[Measured, Measured]], tokens: int = 9) -> Table:
-    """The negative control: latency over tokens, called TPOT."""
-    (a_read, a_step), (b_read, b_step) = runs
-    wrong = [cost.end_to_end(r.seconds, s.seconds, tokens) / tokens for r, s in runs]
+def wrong_tpot(
+    runs: Sequence[tuple[Measured, Measured]], steps: Sequence[Timing], tpot: Estimate, tokens: int = 9
+) -> Table:
+    """The negative control: latency over tokens, called TPOT. `steps` and their ratio `tpot` were measured in turns."""
+    (a_read, _), (b_read, _) = runs
+    right = [step.median for step in steps]
+    wrong = [
+        cost.end_to_end(read.seconds, step, tokens) / tokens
+        for (read, _), step in zip(runs, right, strict=True)
+    ]
     rows = [
-        ["gaps after the first token", f"{b_step.seconds / a_step.seconds:.2f} ×", a_step.ms, b_step.ms],
-        ["latency / tokens", f"{wrong[1] / wrong[0]:.2f} ×", 1e3 * wrong[0], 1e3 * wrong[1]],
+        ["gaps after the first token", f"{tpot.value:.2f} ×", *(1e3 * step for step in right)],
+        ["latency / tokens", f"{wrong[1] / wrong[0]:.2f} ×", *(1e3 * step for step in wrong)],
     ]
     headers = [
         f"TPOT (ms), {tokens} tokens of answer",
@@ -358,13 +411,12 @@ def wrong_tpot(runs: Sequence[tuple[Measured, Measured]], tokens: int = 9) -> Ta
     return rows, headers, "lrrr"
 
 
-def wrong_tpot_story(runs: Sequence[tuple[Measured, Measured]], tokens: int = 9) -> str:
-    read, step = runs[1]
-    blamed = cost.end_to_end(read.seconds, step.seconds, tokens) / tokens - step.seconds
+def wrong_tpot_story(read: Measured, step: Timing, tokens: int = 9) -> str:
+    blamed = cost.end_to_end(read.seconds, step.median, tokens) / tokens - step.median
     return (
-        f"The wrong one charges decode with {milliseconds(blamed)} a token that belong to the prompt. It follows from "
-        'the two formulas alone: ask for more tokens, and the wrong "TPOT" gets better without anything having become '
-        "faster."
+        f"Behind the long prompt, the wrong one charges decode with {milliseconds(blamed)} a token that belong to the "
+        'prefill. It follows from the two formulas alone: ask for more tokens, and the wrong "TPOT" gets better '
+        "without anything having become faster."
     )
 
 
@@ -374,7 +426,7 @@ def readers(tokens_per_word: float) -> str:
     return (
         f"Adults read some {READING} words a minute ([Brysbaert 2019](https://doi.org/10.1016/j.jml.2019.104047), a "
         f"review; most of them 175 to 300). At the {tokens_per_word:.1f} tokens a word of our paragraph that is "
-        f"{rate:.0f} tokens a second, so a stream keeps up with such a reader when its TPOT is below "
+        f"{rate:.1f} tokens a second, so a stream keeps up with such a reader when its TPOT is below "
         f"{1e3 * cost.tpot_of_rate(rate):.0f} ms."
     )
 
@@ -394,7 +446,7 @@ def prices(
     read = cost.predict_prefill(config, chip, int(in_tokens), 1, dtype).seconds / in_tokens
     rows = [
         ["rate in / rate out, tokens that a cache held left out", f"{rate_in * (1 - hits) / rate_out:.1f}"],
-        ["the same, with them (the figure that is often quoted)", f"{rate_in / rate_out:.1f}"],
+        ["the same, with them", f"{rate_in / rate_out:.1f}"],
         ["list price out / in", f"{price_out / price_in:.1f}"],
         ["price out / average price in", f"{price_out / paid:.1f}"],
         ["SmolLM2 here, one user, measured", f"{here:.0f}"],
@@ -406,8 +458,8 @@ def prices(
 def prices_story() -> str:
     return (
         f"The first four rows are DeepSeek's own figures for [24 hours in February 2025]({DEEPSEEK}), for a node of "
-        "eight H800 that does one of the two only; 56.3 % of the tokens in came from a cache on disk and cost next to "
-        "nothing. The last row is the cost model's answer to one change, 32 users in place of one, everything else as "
+        "eight H800 that does one of the two only; 56.3 % of the tokens in came from a cache on disk. The last row is "
+        "the cost model's answer to one change, 32 users in place of one, everything else as "
         "it is here. Their service differs from ours in many more: model, chip, precision, experts. So the rows say "
         "how far apart the two kinds of tokens are in different hands, and what sharing the read does to *our* number; "
         "they do not say what made theirs."
@@ -436,8 +488,8 @@ def recap(
         f"From the "
         f"two rates alone it would be {ridge / row:.0f} here, {hardware.ridge(A100, 'bf16'):.0f} on an A100, "
         f"{hardware.ridge(H100, 'bf16'):.0f} on an H100.\n"
-        "- **Levers.** Fewer bytes, more work per byte, less overhead, no work twice; each with the milliseconds that "
-        "it can move, in the table above."
+        "- **Levers.** Fewer bytes, more work per byte, less overhead, no work twice; what each could move here is in "
+        "the table above, as a forecast."
     )
 
 

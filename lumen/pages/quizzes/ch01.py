@@ -82,7 +82,7 @@ QUESTIONS = [
     },
     {
         "kind": "choice",
-        "question": "A service labels long documents with one word. Which change makes it faster?",
+        "question": "A service labels long documents with one token. Which change makes it faster?",
         "choices": [
             {
                 "text": "Weights in 4 bits, multiplied in 16.",
