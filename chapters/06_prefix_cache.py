@@ -27,13 +27,13 @@
 #
 # Then somebody has the good idea to tell the model what time it is, and writes the clock into the first line.
 #
-# **Why are the five hundred tokens free the second time, and why does one digit at the top make them expensive again?**
+# **Why are the five hundred tokens cheap the second time, and why does one digit at the top make them expensive again?**
 #
 # By the end you can
 #
 # - say which part of a prompt can be reused, to the token, and why it is never the middle;
 # - predict the time to first token (TTFT) behind a cached prefix, and name what still has to be paid;
-# - write a prefix cache in 40 lines that never serves another customer's numbers;
+# - write a prefix cache in 40 lines that keeps customers apart;
 # - lay out a prompt for hits, and say from which use on a cache price of 1.25 and 0.1 pays off.
 #
 # Needs: [the KV cache](04_kv_cache.ipynb), [the paged cache](05_paged_cache.ipynb).
@@ -314,7 +314,9 @@ reveal(
 
 # %% tags=["reveal", "nbval-ignore-output"]
 weights = cost.weight_bytes(config, "fp32")
-markdown(ch06.lower_story(ratio, expected, few, many, weights))
+sides = [[answer.ttft for answer in side] for side in (cold, warm)]
+read = weights, weights / chip.bandwidth
+markdown(ch06.lower_story(ratio, expected, few, many, *sides, read))
 
 # %% tags=["reveal", "nbval-ignore-output"]
 try:
@@ -357,14 +359,13 @@ class MyPrefix(Prefix):
             yield key, content
 
     def match(self, tokens, extra=()):
-        keys, blocks = [], []
-        most = (len(tokens) - 1) // self.pool.block_size
+        keys, most = [], (len(tokens) - 1) // self.pool.block_size
         for key, content in self.chain(tokens, most, extra):
-            block, stored = self.known.get(key, (None, None))
-            if stored != content:
+            if self.known.get(key, (None, None))[1] != content:
                 break
-            keys, blocks = [*keys, key], [*blocks, block]
+            keys.append(key)
         self.touch(keys)
+        blocks = [self.known[key][0] for key in keys]
         self.pool.share(blocks)  # a reference for the caller
         return blocks
 
@@ -375,6 +376,7 @@ class MyPrefix(Prefix):
             if key not in self.known:
                 self.pool.share([block])  # and one of our own
                 self.known[key] = block, content
+            assert self.known[key][1] == content, "two contents, one key"
         self.touch([key for key, _ in full])
 
     def touch(self, keys):  # the end first: it is older than its parents
@@ -393,12 +395,14 @@ class MyPrefix(Prefix):
 # %% [markdown]
 # Three details carry the weight. `match` stops one token short of the prompt, so that something is left to run.
 # Only full blocks are remembered, because a half-full one will still be written to. And `touch` walks the chain backwards: a
-# block whose parent is gone can never be reached again, so ends must go first, and the order of the dictionary sees
-# to that.
+# block whose parent is gone is out of reach until somebody computes the parent again, so ends should go first, and the order
+# of the dictionary sees to that.
 #
 # `evict` walks the whole dictionary, which is fine for a page and not for a server. vLLM keeps the blocks that nobody reads in
 # a doubly linked list: the oldest is taken from its head, and a block that is found again is unhooked from the middle, both
-# in constant time. SGLang keeps the leaves of its tree in a heap by their last use.
+# in constant time. SGLang keeps a set of the leaves that nobody reads, and makes
+# [a heap of them](https://github.com/sgl-project/sglang/blob/main/python/sglang/srt/mem_cache/radix_cache.py), by last use unless
+# told otherwise, when it has to evict.
 #
 # A store uses it with two calls. `cache.adopt([tokens])` asks `match`, puts what was found into the request's
 # [block table](../book/glossary.md#term-block-table) and says how many tokens that are. `cache.keep([tokens])` hands the full
@@ -528,7 +532,7 @@ assert max(far.values()) < 1e-4 and held_now == 144
 #
 # ## Predict: a chat of ten turns
 #
-# A chat is the best customer of this cache, because each turn repeats everything said before, and *the model's own answers
+# A chat is a good customer of this cache, because each turn repeats everything said before, and *the model's own answers
 # are kept as well*: their keys and values were computed when they were generated. Ten turns, all about equally long.
 # Without a cache, turn ten runs ten turns' worth of tokens.
 
@@ -583,17 +587,17 @@ reveal(
 ch06.chat_figure(turns)
 
 # %% tags=["reveal", "nbval-ignore-output"]
-markdown(ch06.chat_story(turns, chat_cold / chat_warm))
+markdown(ch06.chat_story(turns, (chat_cold, chat_warm)))
 
 # %% [markdown]
-# Summed over the turns of a chat, that is the difference between work that is quadratic in their number and work that is
-# linear.
+# Over a chat, the tokens that run grow with the square of the number of turns without the cache, and in proportion to it with
+# one. (What each of them looks at grows either way.)
 #
 # ## The same job as a tree
 #
 # Chained keys flatten something that is a tree by nature: system prompts branch into users, users into turns. A radix tree,
 # as [SGLang](https://arxiv.org/abs/2312.07104) uses it, keeps that shape. A node holds a stretch of blocks; looking up means
-# walking down and comparing tokens, with nothing to hash; when a request leaves a node in its middle, the node is *split*
+# walking down and comparing tokens, with no digest to compute; when a request leaves a node in its middle, the node is *split*
 # there. Leaves are evicted, the least recently used first, and a path that a request is reading is locked by its references.
 # Step through a ticket office. Watch request 2 split a node, and request 6, which says *boat* where the others say *train*.
 
@@ -641,15 +645,16 @@ ch06.rooms_figure(rates, rooms, BLOCK)
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 markdown(ch06.rooms_story(rates, rooms))
-markdown(ch06.lookup_story(lookups, FEW, MANY))
+markdown(ch06.lookup_story(lookups, FEW, MANY, predict(1025).seconds))
 
 # %% [markdown]
-# So engines choose by what else they want: keys travel well (a router or another machine can compare them), a tree shows who
+# What else speaks for one or the other: keys travel well (a router or another machine can compare them), a tree shows who
 # shares what (a scheduler can run requests of one branch together).
 #
 # That matters for requests **in flight**. Two requests that arrive together with the same new beginning both miss: nothing is
-# remembered before it was computed. SGLang's scheduler looks for such pairs among those that wait and holds the second
-# one back until the first has been read.
+# remembered before it was computed. SGLang's scheduler, when told to go by the cache (`lpm`),
+# [looks for such pairs](https://github.com/sgl-project/sglang/blob/main/python/sglang/srt/managers/schedule_policy.py) among
+# those that wait and puts the second one behind all others.
 #
 # ## What it costs, and from when on it pays
 #
@@ -683,11 +688,10 @@ ch06.price_figure()
 # Some order is invisible in the source. Tools serialised from a set, a user's name in the greeting, retrieved documents
 # sorted by score: each is a clock in another dress.
 #
-# An API adds names to this, no new physics. A request is put together as **tools, then system prompt, then messages**, so
-# changing one tool invalidates all three, changing the system prompt leaves the tools, and a new message leaves everything
-# before it. Where nothing is marked, nothing may be kept: [Anthropic](https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching)
-# wants up to four **breakpoints** (`cache_control` on the last part that is to be kept), OpenAI keeps every long beginning by
-# itself. Below a minimum length, 1,024 tokens for many models, a prompt is not kept, and no error says so. The answer's
+# An API adds names to this, no new physics. [Anthropic](https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching) puts a
+# request together as **tools, then system prompt, then messages**, so changing one tool invalidates all three, changing the
+# system prompt leaves the tools, and a new message leaves everything before it. What is to be kept is marked there, with up to
+# four **breakpoints** (`cache_control` on the last part of it); OpenAI keeps every long beginning by itself. Below a minimum length, 1,024 tokens for many models, a prompt is not kept, and no error says so. The answer's
 # `usage` does, in two spellings that count differently:
 
 
@@ -735,8 +739,8 @@ markdown(ch06.links_story())
 # And the middle of a text? It can be had, inexactly. [Prompt Cache](https://arxiv.org/abs/2311.04934) computes marked
 # modules on their own, at positions reserved for them, and lets them not see each other.
 # [CacheBlend](https://arxiv.org/abs/2405.16444) takes the keys and values of retrieved documents as they were computed
-# elsewhere and runs a small share of the tokens again, those that changed most. Both compute something a little different
-# from the model as it was trained. How far off keys and values are with nothing corrected, [the green curve](#the-beginning-and-nothing-but-the-beginning)
+# elsewhere and runs a small share of the tokens again, those that changed most. Both compute an approximation of what
+# the model would. How far off keys and values are with nothing corrected, [the green curve](#the-beginning-and-nothing-but-the-beginning)
 # has shown.
 #
 # ## Where it loses
@@ -771,13 +775,17 @@ for room in range(6, 16):
     asked = [documents[i % 12] + [10_000 + i] for i in range(72)]
     cyclic[room] = sum(serve(prefix, t) for t in asked) / (72 * 320)
 assert cyclic[11] == 0 and abs(cyclic[12] - 5 / 6) < 1e-9
+prefix = HashPrefix(BlockPool(20 + 1, BLOCK))  # one, asked six times
+asked = [documents[i // 6] + [10_000 + i] for i in range(72)]
+assert sum(serve(prefix, t) for t in asked) == 5 / 6 * 72 * 320
 
 # %% tags=["hide-input"]
 ch06.cyclic_figure(cyclic)
 
 # %% [markdown]
 # The cache is eleven twelfths as large as it should be. The hit rate is zero. Here the cure is one document more of
-# room, or asking all questions about a document before going on to the next.
+# room, or asking all questions about a document before going on to the next: then room for one finds as much
+# as room for twelve.
 #
 # ### Two negative controls
 #
@@ -836,8 +844,8 @@ for hit in (12, found(12, 12, block=4)):
 
 # %% [markdown]
 # Keys and values of a whole prompt do not contain its next token. Only the last row, on its way through the model, does.
-# Engines have met [the crash](https://github.com/GeeeekExplorer/nano-vllm/pull/199), and after running one single token
-# again [a quieter fault](https://github.com/vllm-project/vllm/pull/11186): the last block was left out of the chain. What
+# nano-vLLM has met [the crash](https://github.com/GeeeekExplorer/nano-vllm/issues/114), and vLLM, while it ran one single token
+# again, [a quieter fault](https://github.com/vllm-project/vllm/pull/11186): the last block was left out of the chain. What
 # is left of that is the rule above: whole blocks, and the last one runs again.
 #
 # ## How this could fool you

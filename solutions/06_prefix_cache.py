@@ -262,8 +262,8 @@ grader.check("three-wrong-hits", Prefixes)
 # The whole prefix as a key is right and simple, and its size grows with the square of the prompt. The chain of the chapter
 # costs 32 bytes per block and needs the comparison written out. The three faults are real ones: a hash
 # [without the adapter](https://github.com/vllm-project/vllm/issues/3264) (vLLM, 2024), a hit of
-# [the whole prompt](https://github.com/GeeeekExplorer/nano-vllm/issues/114) (nano-vLLM, 2025), and Python's `hash`, for which a
-# colliding prompt [can be computed](https://github.com/advisories/GHSA-rm76-4mrf-v9r8) (vLLM, 2025).
+# [the whole prompt](https://github.com/GeeeekExplorer/nano-vllm/issues/114) (nano-vLLM, 2025), and Python's `hash`, predictable
+# enough to [aim a collision](https://github.com/advisories/GHSA-rm76-4mrf-v9r8) at somebody's prompt (vLLM, 2025).
 
 # %% [markdown]
 # ## 4 · The block that was somebody else's

@@ -44,10 +44,10 @@ def wait(rounds: Rounds, name: str) -> float:
     return statistics.median(waits(rounds, name))
 
 
-def paired(rounds: Rounds, one: str, other: str) -> Estimate:
-    """Time to first token of one request over that of another, round by round."""
-    pairs = zip(waits(rounds, one), waits(rounds, other), strict=True)
-    return Estimate.of([a / b for a, b in pairs], unit="×")
+def signed(share: float) -> str:
+    """+12 %, −3 %: by how much a forecast is off."""
+    percent = round(100 * share)
+    return f"{percent:+d} %".replace("-", "−") if percent else "0 %"
 
 
 # one prompt, five requests ------------------------------------------------------------------------
@@ -123,7 +123,7 @@ def change_story(changes: Mapping[str, Sequence[float]]) -> str:
         f"there: {digit[0]:.0%} behind another digit, {sentence_[0]:.0%} behind another sentence of the same length. "
         f"One token *more* moves every position along, and layer 1 changes by {more[0]:.0%}.\n\n"
         "But layer 1 also lets every token *look* at what is in front. What it saw goes into the keys of layer 2, and "
-        "from there on nothing is the same any more. One digit does little, and little is not nothing: rounding in "
+        "from there on they differ. One digit does little, and little is not nothing: rounding in "
         "fp32 begins at the seventh digit."
     )
 
@@ -150,24 +150,32 @@ def lower(ratio: Estimate, work: float) -> str:
         ratio,
         at=work,
         more=f"TTFT is {{estimate}} lower, more than the {work:.0f} of the count.",
-        same=f"TTFT is {{estimate}} lower, as the count of {work:.0f} says.",
+        same=f"TTFT is {{estimate}} lower, which this run cannot tell from the {work:.0f} of the count.",
         less=f"TTFT is {{estimate}} lower, less than the {work:.0f} of the count.",
     )
 
 
-def lower_story(ratio: Estimate, expected: float, few: Any, many: Any, weights: float) -> str:
-    """`few` and `many`: predictions of the warm and of the cold prompt."""
+def lower_story(
+    ratio: Estimate,
+    expected: float,
+    few: Any,
+    many: Any,
+    cold: Sequence[float],
+    warm: Sequence[float],
+    weights: tuple[float, float],
+) -> str:
+    """`few` and `many`: predictions of the warm and of the cold prompt; `weights`: bytes, and seconds to read them."""
+    sides = ((many.seconds, statistics.median(cold)), (few.seconds, statistics.median(warm)))
+    shown = [f"{1e3 * said:,.0f} ms forecast, {1e3 * took:,.0f} measured" for said, took in sides]
+    why = f"By side: cold {shown[0]}; warm {shown[1]}. It adds up operators that were timed alone."
+    matrices = [sum(p.parts[name] for name in ("projections", "mlp", "head")) for p in (many, few)]
     looked = few.parts["attention"] + few.parts["cache"]
-    why = (
-        "Both sides of this ratio are forecasts from the speed of single operators, and each may be off by "
-        "a tenth or more."
-    )
     return (
-        f"{lower(ratio, 17.0)} The cost model: {miss(expected, ratio, why)}\n\nIn the model the factor is no 17 for "
-        f"two reasons. The 32 rows read all {weights / 1e9:.2f} GB of weights like the 544, so a row costs "
-        f"{1e3 * few.seconds / 32:.2f} ms instead of {1e3 * many.seconds / 544:.2f}. And what was found is not free: "
-        f"to gather it and to look at it takes {1e3 * looked:.0f} of the {1e3 * few.seconds:.0f} ms predicted for "
-        "the warm prompt."
+        f"{lower(ratio, 17.0)} The cost model: {miss(expected, ratio, why)}\n\nWhere its {expected:.1f} comes from: "
+        f"for 17 times fewer rows the matrices take {matrices[0] / matrices[1]:.1f} times less, and all "
+        f"{weights[0] / 1e9:.2f} GB of weights are read either way ({1e3 * weights[1]:.0f} ms by themselves). What "
+        f"was found is not free: to gather it and to look at it takes {1e3 * looked:.0f} of the "
+        f"{1e3 * few.seconds:.0f} ms predicted for the warm prompt."
     )
 
 
@@ -177,21 +185,29 @@ def published_table(record: Mapping[str, Any] | None) -> str:
 
     if record is None:  # not measured
         return "The published run is not here; `python benchmarks/prefix_cache.py` makes it."
-    rows = [
-        [
-            f"{r['shared']:,} + {r['new']}",
-            f"{r['cold']['median'] / r['warm']['median']:.1f}",
-            f"{r['predicted_cold'] / r['predicted_warm']:.1f}",
-            f"{1e3 * r['cold']['median']:,.0f}",
-            f"{1e3 * r['warm']['median']:,.0f}",
-        ]
-        for r in record["data"]["shared_prompt"]
-    ]
-    headers = ["shared + new", "times lower", "predicted", "cold (ms)", "warm (ms)"]
+    runs = record["data"]["shared_prompt"]
+    rows, off = [], {"cold": [], "warm": []}  # type: ignore[var-annotated]
+    for r in runs:
+        took = {side: r[side]["median"] for side in off}
+        for side in off:
+            off[side].append(r[f"predicted_{side}"] / took[side] - 1)
+        times, said = took["cold"] / took["warm"], r["predicted_cold"] / r["predicted_warm"]
+        rows.append(
+            [
+                f"{r['shared']:,} + {r['new']}",
+                f"{times:.1f}",
+                f"{said:.1f} ({signed(said / times - 1)})",
+                f"{1e3 * took['cold']:,.0f}",
+                f"{1e3 * took['warm']:,.0f}",
+            ]
+        )
+    headers = ["shared + new", "times lower", "predicted (off by)", "cold (ms)", "warm (ms)"]
+    sides = " and ".join(f"{side} prompts by {signed(min(x))} to {signed(max(x))}" for side, x in off.items())
     return (
         "The same at three lengths, from a published run:\n\n"
         + stacked(table_markdown(rows, headers, "lrrrr"))
-        + f"\n\nMeasured on {record['cpu']}, {record['date']}."
+        + f"\n\nMeasured on {record['cpu']}, {record['date']}. A ratio's forecast is off where its sides are: it "
+        f"misses {sides}."
     )
 
 
@@ -226,16 +242,20 @@ def chat_figure(turns: Sequence[tuple[int, int, float, float]]) -> go.Figure:
     return fig
 
 
-def chat_story(turns: Sequence[tuple[int, int, float, float]], expected: float) -> str:
+def chat_story(turns: Sequence[tuple[int, int, float, float]], forecast: tuple[float, float]) -> str:
+    """`forecast`: seconds of all first tokens without the cache and with it."""
     cold, warm = sum(t[0] for t in turns), sum(t[0] - t[1] for t in turns)
     waited = [sum(t[i] for t in turns) for i in (2, 3)]
+    expected = forecast[0] / forecast[1]
+    sides = [f"{said:.1f} s ({signed(said / took - 1)})" for said, took in zip(forecast, waited, strict=True)]
     return (
         f"Without a cache the ten turns run {cold:,} prompt tokens, with one {warm:,}: **{chat_work(turns):.1f}×** "
         "fewer. (Ten turns of one length would give 5.5, the mean of 1 to 10. Answers that need not be run add to "
         "that, blocks that are not full take away.)\n\nThe waiting went from "
-        f"{waited[0]:.1f} s to {waited[1]:.1f} s in this one chat, **{chat_ratio(turns):.1f}×**; "
-        f"`cost.predict_prefill`, summed over the turns, says {expected:.1f}×. That is its own forecast, and not the "
-        "count of tokens: a pass over a few rows reads all weights like a pass over many. "
+        f"{waited[0]:.1f} s to {waited[1]:.1f} s in this one chat, **{chat_ratio(turns):.1f}×**. "
+        f"`cost.predict_prefill`, summed over the turns, says {expected:.1f}×, off by "
+        f"{signed(expected / chat_ratio(turns) - 1)}: {sides[0]} without the cache, {sides[1]} with it. It does not go "
+        "by the count of tokens, for a pass over a few rows reads all weights like a pass over many. "
         f"At turn {len(turns)}, {turns[-1][1]} of {turns[-1][0]} tokens are found, answers among them."
     )
 
@@ -245,7 +265,7 @@ def rooms_figure(rates: Mapping[tuple[str, int], float], rooms: Sequence[int], b
     """Share of prompt tokens found against the room in the pool, of both ways to remember."""
     best = rates["HashPrefix", rooms[-1]]
     fig = figure(
-        f"A sixteenth of the room still finds {rates['HashPrefix', rooms[0]] / best:.0%} of what can be found",
+        f"With a sixteenth of the room, {rates['HashPrefix', rooms[0]] / best:.0%} as much is found",
         x="room in the pool (tokens)",
         y="share of prompt tokens found",
         height=340,
@@ -278,13 +298,13 @@ def pool_size(ratio: Estimate, name: str) -> str:
         ratio,
         worth=0.1,
         more=f"{name}: {{size}} longer ({{estimate}})",
-        same=f"{name}: as long ({{estimate}})",
+        same=f"{name}: no difference of a tenth that this run can show ({{estimate}})",
         less=f"{name}: {{size}} shorter ({{estimate}})",
     )
 
 
-def lookup_story(lookups: Mapping[str, Timing], few: int, many: int) -> str:
-    """`lookups`: 'kind few' and 'kind many' -> Timing of finding a prompt of 64 blocks."""
+def lookup_story(lookups: Mapping[str, Timing], few: int, many: int, prefill: float) -> str:
+    """`lookups`: 'kind few' and 'kind many' -> Timing of finding a prompt of 64 blocks; `prefill`: to run it. [s]"""
     parts, times = [], []
     for kind, name in (("HashPrefix", "chained keys"), ("RadixPrefix", "the radix tree")):
         ratio = Estimate.ratio(lookups[f"{kind} many"], lookups[f"{kind} few"])
@@ -292,7 +312,8 @@ def lookup_story(lookups: Mapping[str, Timing], few: int, many: int) -> str:
         times.append(f"{1e6 * lookups[f'{kind} many'].median:,.0f} µs by {name}")
     return (
         f"A prompt of 64 blocks is found among {many:,} remembered ones in {' and in '.join(times)}, which compares "
-        f"tokens and hashes nothing. Against a pool that remembers {few:,}: {'; '.join(parts)}."
+        f"tokens and needs no digest; to run it would take {1e3 * prefill:,.0f} ms, predicted. Against a pool that "
+        f"remembers {few:,}: {'; '.join(parts)}."
     )
 
 
@@ -418,7 +439,7 @@ def recap(
         f"- **A prefix, never a substring.** One digit in front changed keys and values of the last layer by "
         f"{digit:.1%}; {known.num_cached_tokens:,} of {known.num_prompt_tokens:,} tokens were found behind the same "
         f"beginning and {other.num_cached_tokens} behind another clock.\n"
-        f"- **A hit leaves the new rows and all the weights.** 17 times fewer tokens were {ratio} of TTFT (predicted "
+        f"- **A hit leaves the new rows and all the weights.** 17 times fewer tokens: TTFT {ratio} lower (predicted "
         f"{expected:.1f} ×). A chat of ten turns: {chat_work(turns):.1f} times fewer tokens, {chat_ratio(turns):.1f} "
         "times less waiting.\n"
         f"- **Chained keys and a radix tree found the same** {tokens_found:,} tokens of 400 requests. At least one "

@@ -64,10 +64,10 @@ QUESTIONS = [
         "question": "Why are leaves evicted before their parents?",
         "choices": [
             {
-                "text": "A child without its parent can never be found again.",
+                "text": "A child without its parent cannot be found.",
                 "ok": True,
-                "why": "A lookup walks from the first token. Behind a gap everything is unreachable "
-                "and only takes up room.",
+                "why": "A lookup walks from the first token. What lies behind a gap only takes up room, at least "
+                "until somebody runs the parent again.",
             },
             {
                 "text": "Parents are larger.",
