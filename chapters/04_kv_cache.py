@@ -21,9 +21,9 @@
 # </div>
 
 # %% [markdown]
-# Ask SmolLM2 to go on from *Once upon a time, in a small village by the sea,* and look at the clock after every token.
-# The first words come at an even pace. Then, if nothing is remembered between the steps, the pace drops and goes on
-# dropping, although each step makes one token, with the same 135 million weights.
+# Ask SmolLM2 on a CPU to go on from *Once upon a time, in a small village by the sea,* and look at the clock after every
+# token. If nothing is remembered between the steps, the last tokens take longer than the first, although each step makes
+# one token, with the same 135 million weights.
 #
 # **What does the model do at the last token that it did not do at the first?**
 #
@@ -190,6 +190,7 @@ def change(before, after):
 first = story[:7]
 six, seven = record(Tape(), first[:6]), record(Tape(), first)
 changes = {name: change(six[name], seven[name]) for name in "QKV"}
+assert max(max(row) for row in changes.values()) < 1e-4
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 words = [
@@ -219,6 +220,8 @@ both = {n: record(BothWays(), first[:n]) for n in (6, 7)}
 encoder = {
     name: max(change(both[6][name], both[7][name])) for name in "QKV"
 }
+bottom = [both[n]["K"][:1] for n in (6, 7)]
+assert max(change(*bottom)) < 1e-4 < encoder["K"]
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 markdown(ch04.without_mask(encoder))
@@ -237,7 +240,7 @@ KVStepper(prompt=5, steps=6)
 # ## Build it
 #
 # A cache has to do three things: keep keys and values per layer, hand them back together with the new ones, and know
-# *which position each [slot](../book/glossary.md#term-slot) holds*. The last one looks like bookkeeping and is where most bugs live, so here a position
+# *which position each [slot](../book/glossary.md#term-slot) holds*. The last one looks like bookkeeping, and every bug of this chapter lives there, so here a position
 # is data: one integer per slot, −1 for "no token here".
 #
 # Models of this course call a cache in a fixed order. `begin(pos)` comes once before the first layer, `update` once per
@@ -285,7 +288,7 @@ class MyCache(Cache):
 
 # %% [markdown]
 # `rewind` forgets without moving a byte: a slot whose position is −1 is never read. Guessing several tokens ahead, and
-# taking some of them back, will need it. This class is `lumen.DynamicCache` without the checks on its input.
+# taking some of them back, will need it. `lumen.DynamicCache` does the same, checks its input, and gives memory back.
 #
 # ## Equal to whom?
 #
@@ -386,8 +389,8 @@ assert max(errors.values()) < 1e-4
 table(*ch04.errors_table(errors))
 
 # %% [markdown]
-# The limit for this table is $10^{-4}$, asserted. The errors come from the order of additions: a product over one row
-# is summed in another order than a product over fifty.
+# The limit for this table is $10^{-4}$, asserted. The errors are rounding, from additions in another order: in float64,
+# above, the same comparison stayed below $10^{-14}$.
 #
 # So nothing is lost. What is gained?
 #
@@ -491,7 +494,7 @@ markdown(ch04.interview())
 #
 # $$ \text{bytes per step} = W + B \, L \, \kappa $$
 #
-# The first term is shared by the whole batch. The second is not: batching does not make the cache cheaper.
+# The first term is shared by the whole batch. The second is each user's own: batching does not make it cheaper.
 
 # %% tags=["hide-input"]
 ch04.crossing_figure()
@@ -634,7 +637,7 @@ for at, right, wrong in zip((4, 5, 6), ours, aligned, strict=True):
 # On the left is the rule `0 <= k_pos <= q_pos`: the triangle sits at the *bottom right*. On the right is what
 # `scaled_dot_product_attention(..., is_causal=True)` does with three queries and seven keys: it aligns the triangle with
 # the *top left*, and the newest token sees three of the oldest. For a whole prompt the two agree, so this fault passes
-# every test that puts at most one token on a filled cache. As a negative control, a cache that makes it:
+# tests that put at most one token on a filled cache. As a negative control, a cache that makes it:
 
 
 # %% tags=["nbval-ignore-output"]
@@ -739,6 +742,7 @@ _, after = taped(gpt, play[1 : window + 1])
 old, new = before[..., 1:, :], after[..., :-1, :]  # the same 255 characters
 norm = old.flatten(1).norm(dim=1)
 moved = ((new - old).flatten(1).norm(dim=1) / norm).tolist()  # by layer
+least = float(((new - old).norm(dim=-1) / old.norm(dim=-1)).min())
 
 
 def shifted(model, tokens, by):
@@ -749,10 +753,10 @@ def shifted(model, tokens, by):
 
 
 learned, rope = shifted(gpt, play[:100], 100), shifted(model, story, 100)
-assert rope < 1e-4 < 1e-2 < learned
+assert rope < 1e-4 < 1e-2 < learned and least > 1e-3
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-markdown(ch04.moved_story(moved))
+markdown(ch04.moved_story(moved, least))
 
 # %% [markdown]
 # One can be stubborn, and keep the old keys and values all the same. Three ways to predict the next 64 characters, on
@@ -808,7 +812,7 @@ policies = {
     "slide by half": outcome(2, by_half),
 }
 table(*ch04.policy_table(policies, "recompute"), stack=True)
-markdown(ch04.policy_story(policies))
+markdown(ch04.policy_story(policies, window, ahead))
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 markdown(ch04.rope_story(learned, rope))
@@ -846,7 +850,7 @@ table(*ch04.losses_table(once_ratio, copy, 128))
 # | --- | --- | --- |
 # | the first call allocates and picks kernels | the run that goes second wins | warm-up, and runs that take turns, in [the first cells](#the-same-answer-twice) |
 # | one side computes the logits of every row | the cache looks faster by the size of the head | both call `head` on one row, [there too](#the-same-answer-twice) |
-# | equal tokens taken for equal caches | a wrong mask still writes fluent text; greedy tokens often agree | logits over chunks of 1, 16 and everything, and [a broken cache that must fail](#several-new-tokens-at-once) |
+# | equal tokens taken for equal caches | greedy tokens agree until two logits are close | logits over chunks of 1, 16 and everything, and [a broken cache that must fail](#several-new-tokens-at-once) |
 #
 # ## Play
 #
@@ -866,8 +870,8 @@ lab = cache_reads_lab(
 # %% [markdown]
 # ## In production
 #
-# A serving engine does not grow its caches by concatenation. It reserves one large pool at the start, and flags decide how
-# large.
+# Engines that serve many users do not grow their caches by concatenation. They reserve memory at the start, and flags
+# decide how much.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 production_table(
@@ -911,7 +915,7 @@ markdown(grading.table("04"))
 # - [Efficiently Scaling Transformer Inference](https://arxiv.org/abs/2211.05102) (Pope and others, 2022): read it for the
 #   memory and time of weights and cache written as formulas, and for what multi-query attention does to them.
 # - [Fast Transformer Decoding: One Write-Head is All You Need](https://arxiv.org/abs/1911.02150) (Shazeer, 2019): read it
-#   for the first clear statement that decoding is bound by reading keys and values.
+#   for why decoding is bound by reading keys and values, and for keeping one head of them.
 # - [Transformer Inference Arithmetic](https://kipp.ly/transformer-inference-arithmetic/) (Chen, 2022): read it for the same
 #   sums done on paper, with another model.
 # - [Efficient Streaming Language Models with Attention Sinks](https://arxiv.org/abs/2309.17453) (Xiao and others, 2023): read

@@ -88,7 +88,7 @@ grader = lumen.grading.for_chapter("04")
 
 # %% nbgrader={"grade_id": "token-prices-answer", "solution": true}
 def token_prices() -> dict[str, float]:
-    """Keys: "qwen2.5-7b" and "llama-2-13b" in bytes per token, "40 users" in GB."""
+    """Bytes: "qwen2.5-7b", "llama-2-13b"; in GB: "40 users"."""
     ### BEGIN SOLUTION
     return {
         "qwen2.5-7b": 2 * 28 * 4 * 128 * 2,
@@ -122,8 +122,8 @@ grader.check("token-prices", token_prices)
 #   have yet is a `ValueError`, and then nothing changes.
 #
 # `advance` is inherited: after the last layer it raises `self.lengths` to one past the highest position of each row. The
-# check tries chunks of every size, padding on both sides, a row that is all padding, a row that pauses, 9 query heads on
-# 3 KV heads, rewinds, a full cache. And it counts: nothing may be copied, nothing unwritten may be read.
+# check tries chunks, padding on both sides, rows that pause, rewinds and a full cache. And it counts: nothing may be
+# copied, nothing unwritten may be read.
 #
 # <details><summary>Hint 1: the question again</summary>
 #
@@ -147,7 +147,7 @@ grader.check("token-prices", token_prices)
 
 # %% nbgrader={"grade_id": "slot-cache-answer", "solution": true}
 class SlotCache(Cache):
-    """Keys and values of `size` positions per row, reserved; position p lives in slot p."""
+    """`size` reserved slots per row; position p lives in slot p."""
 
     def __init__(
         self,
@@ -170,12 +170,12 @@ class SlotCache(Cache):
         self.lengths = torch.zeros(rows, dtype=torch.int64, device=device)
 
     def begin(self, pos: torch.Tensor) -> None:
-        """Check the room for positions pos (B, T), and work out `k_pos` once for all layers."""
+        """Is there room for positions pos (B, T)? Then `k_pos`, once."""
         super().begin(pos)
         ### BEGIN SOLUTION
         if int(pos.max()) >= self.size:
             raise CacheFull(
-                f"Position {int(pos.max())} does not fit into {self.size} slots."
+                f"Position {int(pos.max())}, but {self.size} slots."
             )
         after = torch.maximum(self.lengths, pos.amax(1) + 1)
         slots = torch.arange(max(int(after.max()), 1), device=pos.device)
@@ -190,7 +190,7 @@ class SlotCache(Cache):
         pos: torch.Tensor,
         q=None,
     ):
-        """Store k, v (B, Hkv, T, D); return keys and values (B, Hkv, S, D) and k_pos (B, S)."""
+        """k, v (B, Hkv, T, D) -> k, v (B, Hkv, S, D), k_pos (B, S)."""
         ### BEGIN SOLUTION
         row, column = (pos >= 0).nonzero(as_tuple=True)
         slot = pos[row, column]
@@ -210,9 +210,9 @@ class SlotCache(Cache):
         lengths = torch.as_tensor(lengths, device=self.lengths.device)
         if bool((lengths > self.lengths).any()):
             raise ValueError(
-                f"{lengths.tolist()} is beyond what the rows hold, {self.lengths.tolist()}."
+                f"{lengths.tolist()}, held: {self.lengths.tolist()}"
             )
-        self.lengths = lengths
+        self.lengths = lengths.clone()
         ### END SOLUTION
 
 
@@ -230,14 +230,13 @@ grader.check("slot-cache", SlotCache)
 #
 # **Debug** · difficulty 3 of 5 · importance 5 of 5 · 15 minutes · 3 points
 #
-# This function passes a test with a whole prompt and one with single tokens. A model that uses it writes fluent text.
-# Then somebody switched on chunked prefill, and somebody else loaded a model with grouped heads. There are **two** faults
-# in it (the first is PyTorch issue 108108, the second was found in ONNX, issue 7274). Find them and mend them.
+# This function passes a test with a whole prompt and one with single tokens. Then somebody switched on chunked prefill, and
+# somebody else loaded a model with grouped heads. There are **two** faults in it. Find them and mend them.
 
 
 # %%
 def attend_broken(q, k, v):
-    """The T newest of S tokens attend to all S. q (B, H, T, D), k and v (B, Hkv, S, D)."""
+    """T newest of S tokens. q (B, H, T, D), k and v (B, Hkv, S, D)."""
     groups = q.shape[1] // k.shape[1]
     k, v = k.repeat(1, groups, 1, 1), v.repeat(1, groups, 1, 1)
     return F.scaled_dot_product_attention(q, k, v, is_causal=q.shape[2] > 1)
@@ -267,7 +266,7 @@ def attend_broken(q, k, v):
 def attend_mended(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
 ) -> torch.Tensor:
-    """The T newest of S tokens attend to all S. q (B, H, T, D), k and v (B, Hkv, S, D) -> (B, H, T, D)."""
+    """q (B, H, T, D), k and v (B, Hkv, S, D) -> (B, H, T, D)."""
     ### BEGIN SOLUTION
     groups, new, total = q.shape[1] // k.shape[1], q.shape[2], k.shape[2]
     k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
@@ -283,8 +282,10 @@ grader.check("two-new-tokens", attend_mended)
 
 # %% [markdown] tags=["solution-only"]
 # Both faults are invisible in the commonest test. With T = S the two triangles are one; with T = 1 the broken code asks
-# for no triangle; with as many KV heads as query heads tiling and repeating are one. Test with T between 1 and S, and with
-# 9 heads on 3.
+# for no triangle; with as many KV heads as query heads, or a single one, tiling and repeating are one. Test with T between
+# 1 and S, and with 9 heads on 3. Both come from the field:
+# [PyTorch issue 108108](https://github.com/pytorch/pytorch/issues/108108) asks for another alignment, and
+# [ONNX pull request 7274](https://github.com/onnx/onnx/pull/7274) replaces the tiling.
 
 # %% [markdown]
 # ## 4 · The cache that counts slots
@@ -297,7 +298,7 @@ grader.check("two-new-tokens", attend_mended)
 
 # %%
 class BrokenCache(Cache):
-    """Grows by concatenation, like the chapter's `MyCache`. Two methods are wrong."""
+    """Grows by concatenation, like `MyCache`. Two methods are wrong."""
 
     def __init__(
         self, config, rows: int, dtype=torch.float32, device="cpu"
@@ -393,18 +394,18 @@ grader.check("slots-and-positions", MendedCache)
 #
 # **Literature** · difficulty 2 of 5 · importance 4 of 5 · 12 minutes · 2 points
 #
-# Published introductions say the following. **Two** of the four statements do not hold as they stand. Which? And by what
-# factor does a cache cut the computed rows for an answer of 200 tokens behind a prompt of 1,000? Count as the chapter's
-# formula does: the prompt has been read, then each step adds one token.
+# Numbers such as these circulate in introductions. **Two** of the four statements do not hold as they stand. Which? And by
+# what factor does a cache cut the computed rows for an answer of 200 tokens behind a prompt of 1,000? Count as the
+# chapter's formula does: the prompt has been read, then each step adds one token.
 #
 # - **a** Without a cache and from an empty prompt, an answer of 512 tokens runs 512 · 513 / 2 token rows through the model.
-# - **b** So for an answer of 512 tokens a cache cuts the work by a factor of about 256.
+# - **b** Whatever the prompt, a cache cuts the rows for an answer of 512 tokens by a factor of about 256.
 # - **c** For an answer of one token a cache does not cut the work at all.
-# - **d** A token of context costs 320 KB in Llama-2-70B, so 100 users with 4,096 tokens each need 131 GB.
+# - **d** A token of context costs 320 KiB in Llama-2-70B in 16 bits, so 100 users with 4,096 tokens each need 131 GB.
 #
 # <details><summary>Hint 1: the question again</summary>
 #
-# For each statement: is a condition missing, or a unit?
+# For each statement: does it hold for every prompt, and in its unit?
 #
 # </details>
 # <details><summary>Hint 2: a number to aim at</summary>
@@ -421,7 +422,7 @@ grader.check("slots-and-positions", MendedCache)
 
 # %% nbgrader={"grade_id": "saves-256-answer", "solution": true}
 def saves_256() -> tuple[str, float]:
-    """The letters of the two statements that do not hold, such as "ac", and the factor."""
+    """Letters of the two that do not hold, such as "ac"; the factor."""
     ### BEGIN SOLUTION
     answer, prompt = 200, 1000
     without = answer * prompt + answer * (answer + 1) / 2
@@ -433,8 +434,8 @@ def saves_256() -> tuple[str, float]:
 grader.check("saves-256", saves_256)
 
 # %% [markdown] tags=["solution-only"]
-# Statement b is right for an empty prompt and grows from there, so it understates what a cache does for a real request.
-# Statement d mixes units: 320 KiB are 327.68 kB. A slip of 2.4 % is small; the habit costs 7 % at the step to GB.
+# Statement b is right for an empty prompt; behind a prompt the factor is larger. Statement d mixes units: 320 KiB are
+# 327.68 kB. A slip of 2.4 % is small; the same habit costs 7 % between GiB and GB.
 
 # %% [markdown]
 # ## 6 · Cards for a load
@@ -445,7 +446,7 @@ grader.check("saves-256", saves_256)
 # chip, how many of them (tensor parallelism wants 1, 2, 4 or 8), and the format of the cache, so that
 #
 # - weights and all caches fit into 90 % of the cards' memory;
-# - a decode step takes 25 ms at most, by these bytes over the bandwidth of all cards (a bound: no engine beats it);
+# - a decode step takes 25 ms at most, counted as these bytes over the bandwidth of all cards (real steps take longer);
 # - the price per hour is as low as it can be.
 #
 # | chip | memory | bandwidth | $ per hour |
@@ -483,7 +484,7 @@ PRICES = {"A100 80GB SXM": 1.80, "H100 SXM": 3.00, "H200 SXM": 3.80}
 
 # %% nbgrader={"grade_id": "sixty-four-users-answer", "solution": true}
 def cards_for(users: int, context: int) -> dict[str, object]:
-    """Keys: "chip" (a name from the list), "count" (1, 2, 4, 8), "kv" ("bf16" or "fp8")."""
+    """Keys: "chip", "count" (1, 2, 4, 8), "kv" ("bf16", "fp8")."""
     ### BEGIN SOLUTION
     big, found = CONFIGS["llama-3-70b"], []
     for chip, price in PRICES.items():
@@ -510,15 +511,14 @@ grader.check("sixty-four-users", cards_for)
 
 # %% tags=["solution-only"]
 for users, context in ((8, 8192), (64, 8192), (32, 32_768), (300, 8192)):
-    print(
-        f"{users:3} users of {context:6,} tokens: {cards_for(users, context)}"
-    )
+    best = cards_for(users, context)
+    price = best["count"] * PRICES[best["chip"]]
+    print(f"{users:3} × {context:6,}: {best} for ${price:.2f}")
 
 # %% [markdown] tags=["solution-only"]
-# For 64 users of 8,192 tokens two H200 with an fp8 cache are the cheapest; the bf16 cache alone rules two of any card out.
-# Four A100 would be cheaper still and fit, but need 28 ms: the bytes are the same, the bandwidth is not. Halving the cache
-# does not make an answer better, it makes the difference between two cards and four. A small load turns it round: eight
-# users leave room and time for the cheap cards.
+# For 64 users of 8,192 tokens two H200 with an fp8 cache are the cheapest. In bf16 the caches do not fit beside the weights
+# on two cards of any kind; eight A100 are then the cheapest, for nearly twice the price. Four A100 with fp8 fit and cost
+# less than two H200, but need 28 ms: the bytes are the same, the bandwidth is not. For eight users four A100 are enough.
 
 # %%
 grader.scoreboard()

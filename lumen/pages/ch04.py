@@ -74,7 +74,7 @@ def change_figure(changes: Mapping[str, Sequence[float]], words: Sequence[str]) 
     """How much each vector of six tokens changed when a seventh came."""
     worst = max(max(row) for row in changes.values())
     fig = figure(
-        f"Only one column is new: in the other six nothing changed by more than {tiny(worst)}",
+        f"Only one column is new: the largest change in the other six is {tiny(worst)}",
         x="token",
         y="vector",
         height=290,
@@ -99,10 +99,8 @@ def change_figure(changes: Mapping[str, Sequence[float]], words: Sequence[str]) 
 def without_mask(encoder: Mapping[str, float]) -> str:
     return (
         f"Now the old keys change by {encoder['K']:.0%} of their largest value and the old values by "
-        f"{encoder['V']:.0%}, "
-        "because one token was added at the end. What was computed for such a model before is of no use after: "
-        "there is "
-        "no KV cache for an encoder whose input grows."
+        f"{encoder['V']:.0%}, because one token was added at the end. Only the first layer, which reads the tokens "
+        "themselves, keeps its keys; in all others an encoder whose input grows has to compute them again."
     )
 
 
@@ -130,7 +128,7 @@ def saved(ratio: Estimate, work: float) -> str:
         at=work,
         more=f"The clock saves more than the count of rows ({{estimate}} against {work:.1f} ×): the rows that are "
         "skipped cost more than those that are kept.",
-        same=f"The clock saves what the count of rows says ({{estimate}} against {work:.1f} ×).",
+        same=f"This run cannot tell what the clock saves from the count of rows ({{estimate}} against {work:.1f} ×).",
         less=f"The clock saves less than the count of rows ({{estimate}} against {work:.1f} ×): the rows that were "
         "skipped were cheap.",
     )
@@ -140,7 +138,7 @@ def answer_story(ratio: Estimate, work: float, many: Measured, one: Measured, ch
     """`many`: a pass over 32 rows, about the mean of the steps without a cache; `one`: a pass over one row."""
     weights = cost.weight_bytes(config, "fp32")
     return (
-        f"{saved(ratio, work)} How cheap can be measured alone. A pass over {many.name.context} rows takes "
+        f"{saved(ratio, work)} What rows cost can be measured alone. A pass over {many.name.context} rows takes "
         f"{milliseconds(many.seconds)}, a pass over one row {milliseconds(one.seconds)}: {many.name.context} times the "
         f"rows, {many.seconds / one.seconds:.1f} times the time. Both read all weights, {weights / 1e9:.2f} GB, which "
         f"at {chip.bandwidth / 1e9:.1f} GB/s is {milliseconds(weights / chip.bandwidth)}. On the roofline a step "
@@ -194,7 +192,7 @@ def law(growth: Estimate, rows: float) -> str:
         growth,
         at=rows,
         more=f"The time grows faster than the rows: {{estimate}} against {rows:.1f} ×. Rows are not all that grows.",
-        same=f"The time follows the law: {{estimate}} against {rows:.1f} × the rows.",
+        same=f"This run cannot tell the time from the law: {{estimate}} against {rows:.1f} × the rows.",
         less=f"The time grows slower than the rows: {{estimate}} against {rows:.1f} ×. Each step also holds a part "
         "that does not depend on its rows, the one that the pass over a single row showed.",
     )
@@ -321,19 +319,39 @@ def copy_table(steps: Mapping[int, Mapping[str, Timing]], kappa: float, bandwidt
     return rows, headers, "rrrr"
 
 
-def copy_story(steps: Mapping[str, Timing], kappa: float, bandwidth: float, context: int = 4096) -> str:
-    extra = Estimate.difference(steps["dynamic"], steps["static"])
-    expected = 2 * context * kappa / bandwidth
-    why = (
-        "The bytes are an idea of the copy that leaves out where it copies to: fresh memory has to be handed out "
-        "by the "
-        "system first, and small tensors may still lie in the chip's caches."
+@sentence(
+    example={"expected": 80.0}, at=0.0, unit="ms", effect=90.0, more_words=["longer"], less_words=["shorter"]
+)
+def copied(extra: Estimate, expected: float) -> str:
+    """What the copy adds to a step, beside its bytes over the bandwidth, `expected`. [ms]"""
+    share = ""
+    if extra.value > 0:
+        share = miss(
+            expected,
+            extra,
+            why_low="The bytes leave out, among other things, what handing out fresh memory takes; nothing here "
+            "measures that alone.",
+            why_high="A chip's caches may serve a part of the copy; nothing here measures that alone.",
+        )
+    return says(
+        extra,
+        at=0.0,
+        worth=0.0,
+        more=f"It makes the step longer; by its bytes at the measured bandwidth: {share}",
+        same=f"By its bytes at the measured bandwidth that is {expected:.3g} ms; this run cannot tell a dynamic step "
+        "from a static one ({estimate}).",
+        less=f"By its bytes at the measured bandwidth that is {expected:.3g} ms, and yet the dynamic step was the "
+        "shorter one ({estimate}): something else differs between the two.",
     )
+
+
+def copy_story(steps: Mapping[str, Timing], kappa: float, bandwidth: float, context: int = 4096) -> str:
+    extra = Estimate.difference(steps["dynamic"], steps["static"]).scaled(1e3, "ms")
+    expected = 2e3 * context * kappa / bandwidth
     written, stored = kappa * context * (context + 1) / 2 / 1e9, kappa * context / 1e9
     return (
-        f"The copy alone, at {context:,} tokens, reading and writing {2 * context * kappa / 1e6:.0f} MB at the "
-        f"measured "
-        f"bandwidth: {miss(expected, extra, why)}\n\nGrowing one token at a time from nothing to {context:,}, "
+        f"At {context:,} tokens the copy reads and writes {2 * context * kappa / 1e6:.0f} MB. "
+        f"{copied(extra, expected)}\n\nGrowing one token at a time from nothing to {context:,}, "
         f"the copies "
         f"*write* {written:,.0f} GB to store {stored:.2f} GB. It is the n² law again, moved from arithmetic to memory."
     )
@@ -347,7 +365,7 @@ def static_story(nbytes: int, kappa: float, used: int = 100) -> str:
         f"first token on: κ times {slots:,.0f} slots, one more than asked for, because padding is written into "
         f"the last "
         f"one, where nobody reads. An answer that ends after {used} tokens has used {used / 2048:.0%} of it. The paged "
-        "cache of the next chapter is the way out of both."
+        "cache of the next chapter avoids both prices."
     )
 
 
@@ -370,11 +388,11 @@ def padding_table(padding: Mapping[str, float]) -> Table:
 
 
 # windows ------------------------------------------------------------------------------------------
-def moved_story(moved: Sequence[float]) -> str:
+def moved_story(moved: Sequence[float], least: float) -> str:
     return (
-        f"Not one key. The 255 characters that both windows share have keys that differ by {moved[0]:.0%} in the first "
-        f"layer and {moved[-1]:.0%} in the last (relative norm), because each key was made from *character plus "
-        "position*, and the position is another one now."
+        f"Not one key. The 255 characters that both windows share have keys that differ by {moved[0]:.0%} in the "
+        f"first layer and {moved[-1]:.0%} in the last (relative norm); the least changed key of all, by {least:.1%}. "
+        "A key is made from *character plus position*, and the position is another one now."
     )
 
 
@@ -409,30 +427,39 @@ def stale(gap: Estimate) -> str:
     )
 
 
-@sentence(example={}, at=0.0, unit="nats", effect=0.3, more_words=["worse"], less_words=["better"])
-def halved(gap: Estimate) -> str:
+@sentence(
+    example={"sees": "128 to 191 characters"},
+    at=0.0,
+    unit="nats",
+    effect=0.3,
+    more_words=["worse"],
+    less_words=["better"],
+)
+def halved(gap: Estimate, sees: str) -> str:
     """Loss of sliding by half less the loss of recomputing, by passage."""
     return says(
         gap,
         at=0.0,
         worth=0.02,
-        more="Sliding by half is worse by {estimate}: on average it sees three quarters of the window.",
-        same="Sliding by half cannot be told from it ({estimate}), at two rows a character in place of 256.",
-        less="Sliding by half is better by {estimate}: this model predicts from the last 128 to 256 characters better "
-        "than from 256.",
+        more=f"Sliding by half, which sees {sees} here, is worse than recomputing, by {{estimate}}.",
+        same=f"Sliding by half, which sees {sees} here, cannot be told from recomputing ({{estimate}}).",
+        less=f"Sliding by half is better than recomputing ({{estimate}}): from {sees} this model predicts better "
+        "than from all.",
     )
 
 
-def policy_story(losses: Mapping[str, tuple[int, Sequence[float], float]]) -> str:
+def policy_story(losses: Mapping[str, tuple[int, Sequence[float], float]], window: int, ahead: int) -> str:
     """What the table of policies shows, chosen by the intervals over the passages."""
-    base = losses["recompute"][1]
+    base, half = losses["recompute"][1], window // 2
+    sees = f"{half} to {half + ahead - 1} characters"
 
     def gap(name: str) -> Estimate:
         return Estimate.of([a - b for a, b in zip(losses[name][1], base, strict=True)], unit="nats")
 
     return (
-        f"{stale(gap('keep the old rows'))} {halved(gap('slide by half'))} (Intervals are over {len(base)} passages. "
-        "Sliding by half computes two rows a character: 128 again and 128 to go on, for 128 new ones.)"
+        f"{stale(gap('keep the old rows'))} {halved(gap('slide by half'), sees)} (Intervals are over {len(base)} "
+        f"passages. From one slide to the next, sliding by half computes two rows a character: {half} again and {half} "
+        f"to go on, for {half} new ones.)"
     )
 
 
@@ -454,15 +481,26 @@ def one_token(ratio: Estimate, tokens: int) -> str:
     return says(
         ratio,
         more="with a cache {size} longer ({estimate}): filling it is not free",
-        same="the same time with a cache and without ({estimate})",
+        same="no difference that this run can show ({estimate})",
         less="with a cache {size} shorter ({estimate}); it skips no work here, so look for another difference",
+    )
+
+
+@sentence(example={}, more_words=["longer"], less_words=["shorter"])
+def growing(ratio: Estimate) -> str:
+    """A step on a dynamic cache over one on a static cache."""
+    return says(
+        ratio,
+        more="a step takes {size} longer than with a static one ({estimate})",
+        same="no difference from a static one that this run can show ({estimate})",
+        less="a step takes {size} shorter than with a static one ({estimate}), copy and all",
     )
 
 
 def losses_table(ratio: Estimate, copy: Estimate, tokens: int) -> Table:
     rows = [
         [f"{tokens} tokens in, one out", one_token(ratio, tokens)],
-        ["dynamic cache at 4,096 tokens", f"a step takes {copy} times a static one"],
+        ["dynamic cache at 4,096 tokens", growing(copy)],
         ["static cache for 2,048, 100 used", f"{1 - 100 / 2048:.0%} of the memory holds nothing (counted)"],
     ]
     return rows, ["case", "what happens"], "ll"
@@ -498,10 +536,9 @@ def recap(
 
 def takeaway(kappa: float) -> str:
     return (
-        "**Takeaway.** Count bytes before you count FLOPs. The cache turns arithmetic into memory that must be "
-        "held and "
-        f"read: {kappa / 2**10:.0f} KiB a token here, and at a batch of {crossing():.1f} (Llama-2-7B, 4,096 tokens) it "
-        "weighs more than the model."
+        "**Takeaway.** Count bytes before you count FLOPs. The cache turns arithmetic into memory that must be held "
+        f"and read: {kappa / 2**10:.0f} KiB a token here, and beyond a batch of {crossing():.1f} (Llama-2-7B, 4,096 "
+        "tokens) it weighs more than the model."
     )
 
 

@@ -24,6 +24,7 @@ STALE = {
     "chapters/02a_chips",
     "chapters/03_measuring",
     "chapters/04_kv_cache",
+    "solutions/04_kv_cache",
     "chapters/05_paged_cache",
     "chapters/06_prefix_cache",
     "chapters/07_semantic_cache",

@@ -14,7 +14,7 @@ QUESTIONS = [
             },
             {
                 "text": "They change when a token is added.",
-                "why": "They do not: look at the heat map again: Q is as constant as K and V.",
+                "why": "They do not. Look at the heat map again: Q is as constant as K and V.",
             },
             {
                 "text": "They would be too large.",
@@ -88,7 +88,7 @@ QUESTIONS = [
             {
                 "text": "Several new tokens on a cache that holds some.",
                 "ok": True,
-                "why": "Only there do the top-left and the bottom-right triangle differ.",
+                "why": "There the top-left and the bottom-right triangle differ, and no test has been yet.",
             },
             {
                 "text": "A longer prompt.",
