@@ -243,20 +243,27 @@ def trade_misses(runs: Runs, chip: Chip, config: ModelConfig) -> str:
         by_model = predicted(meetings[0], chip, config)
         clock = (median(map(longest, meetings)), median(map(ttft, meetings)))
         off += [100 * (p / c - 1) for p, c in zip(by_model, clock, strict=True)]
-    return f"Medians of {len(meetings)} rounds. {missed(off)}"
+    return f"Medians of {len(meetings)} rounds. {missed(Estimate.of(off, '%'), min(off), max(off))}"
 
 
-def missed(off: Sequence[float]) -> str:
+@sentence(
+    example={"lowest": -47.0, "highest": 5.0},
+    at=0.0,
+    unit="%",
+    effect=40.0,
+    more_words=["too high"],
+    less_words=["comes on top"],
+)
+def missed(est: Estimate, lowest: float, highest: float) -> str:
     """Signed misses of the model, in per cent, and what their sign allows to say."""
-    lead = f"The model's {len(off)} numbers miss by {min(off):+.0f} to {max(off):+.0f} % (median {median(off):+.0f})."
-    if max(map(abs, off)) <= 10:
-        return lead
-    if max(off) <= 10:
-        return f"{lead} It prices the forward alone; what the engine does between two of them comes on top."
-    if min(off) >= -10:
-        return f"{lead} Its prices, measured operator by operator, are too high here."
-    return (
-        f"{lead} They miss to both sides: its prices were measured operator by operator, in another minute."
+    lead = f"The model's {{n}} numbers miss by {lowest:+.0f} to {highest:+.0f} % (median {est.value:+.0f})."
+    return says(
+        est,
+        at=0,
+        worth=10,
+        less=f"{lead} It prices the forward alone; what the engine does between two of them comes on top.",
+        more=f"{lead} Its prices, measured operator by operator, are too high here.",
+        same=f"{lead} They lie on both sides, or within a tenth.",
     )
 
 
@@ -508,15 +515,13 @@ def apart_text(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     """What the published run shows: the journey that was left, and the comparison with one engine on both cores."""
     left = {way: median(h["exposed_s"] for h in documents(runs, way)) for way in (WHOLE, LAYERS)}
     prefills = [h["prefill_s"] for way in left for h in documents(runs, way)]
-    hidden = left[WHOLE] - left[LAYERS] <= max(prefills) - min(prefills)
-    seen = "cannot be seen in" if hidden else "is more than"
     pairs = list(zip(runs[BOTH], runs[LAYERS], strict=True))
     gap = Estimate.of([max(one["gaps"]) / max(two["gaps"]) for one, two in pairs], "×")
     wait = Estimate.of([median(two["long_ttft"]) / median(one["long_ttft"]) for one, two in pairs], "×")
     return (
         f"Published run, {len(pairs)} rounds of three documents of 1,000 tokens that arrive faster than one core reads "
         f"them, so their TTFT holds a queue. Layer by layer, {1e3 * left[LAYERS]:.1f} ms of the journey are left "
-        f"instead of {1e3 * left[WHOLE]:.0f}; that {seen} the spread of the prefills alone, {min(prefills):.2f} to "
+        f"instead of {1e3 * left[WHOLE]:.0f}. Beside it in the TTFT stand prefills of {min(prefills):.2f} to "
         f"{max(prefills):.2f} s. The fair comparison is one engine with *both* cores. {apart_gap(gap)} "
         f"{apart_wait(wait)}"
     )

@@ -1,4 +1,4 @@
-"""Chapter 09 says one number for one quantity, and reads the sign of a miss."""
+"""Chapter 09 says one number for one quantity, and of a slow link what its own model says."""
 
 from __future__ import annotations
 
@@ -23,19 +23,6 @@ def test_the_drawn_round_is_the_one_that_the_tables_speak_of(order):
     assert f"{ch09.ms(ch09.longest(ch09.middle(runs)))} ms" in title
     assert title.endswith(ch09.ms(ch09.alone(runs).value))
     assert f"longest gap is {ch09.ms(ch09.longest(ch09.middle(runs)))} ms" in ch09.traps_text({2048: runs})
-
-
-@pytest.mark.parametrize(
-    ("off", "says"),
-    [
-        ([3, -5], "(median -1)."),
-        ([-30, -20], "comes on top."),
-        ([20, 30], "too high here."),
-        ([-30, 20], "to both sides"),
-    ],
-)
-def test_a_miss_is_explained_by_its_sign(off, says):
-    assert says in ch09.missed(off)
 
 
 def test_a_slow_link_takes_from_apart_and_does_not_forbid_it():
