@@ -37,6 +37,7 @@ EMPTY_BODY = {
     "COPY_FREE_VARS",
     "LOAD_COMMON_CONSTANT",
 }
+JUMPS = {*dis.hasjrel, *dis.hasjabs}
 INERT = (str, bytes, int, float, complex, bool, type(None))
 
 
@@ -152,19 +153,27 @@ def line_limit(steps: int | None) -> Iterator[None]:
 
     def line(frame: types.FrameType, event: str, arg: Any) -> Callable[..., Any]:
         nonlocal left
-        if event == "line":
+        if event == "line" or (event == "opcode" and frame.f_lasti in loops[frame.f_code]):
             left -= 1
             if left < 0:
                 raise LimitReached(f"More than {steps} lines were executed. Which condition ends the loop?")
         return line
 
     known: dict[str, Callable[..., Any] | None] = {}  # by file: this runs at every call of every function
+    loops: dict[
+        types.CodeType, set[int]
+    ] = {}  # `while True: pass` is one jump to itself: no new line, no event
 
     def entered(frame: types.FrameType, event: str, arg: Any) -> Callable[..., Any] | None:
-        file = frame.f_code.co_filename
-        if file not in known:
-            known[file] = line if is_readers(frame.f_code) else None
-        return known[file]
+        code = frame.f_code
+        if code.co_filename not in known:
+            known[code.co_filename] = line if is_readers(code) else None
+        if known[code.co_filename] is not None:
+            if code not in loops:
+                jumps = (step for step in dis.get_instructions(code) if step.opcode in JUMPS)
+                loops[code] = {step.offset for step in jumps if step.argval == step.offset}
+            frame.f_trace_opcodes = bool(loops[code])
+        return known[code.co_filename]
 
     before = sys.gettrace()
     sys.settrace(entered)

@@ -202,6 +202,18 @@ def test_exit_becomes_a_verdict_and_ctrl_c_passes():
         run.call(interrupted)
 
 
+def test_a_loop_that_is_one_jump_to_itself_ends():
+    """CPython 3.11 sends no line event for it: checks hung on `while True: pass`."""
+
+    # fmt: off
+    def waits(flag):
+        while flag: pass  # noqa: E701
+    # fmt: on
+
+    with pytest.raises(Wrong, match="Which condition ends the loop"):
+        run.call(waits, True, steps=1000)
+
+
 def test_an_endless_loop_ends_even_when_it_swallows_exceptions():
     def stubborn():
         n = 0

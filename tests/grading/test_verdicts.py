@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from decimal import Decimal
 
 import pytest
 
@@ -293,6 +294,7 @@ def test_three_significant_figures_suffice(want, got, right):
 
 def test_an_exact_number_takes_every_digit_and_says_so():
     assert Number(57_344, exact=True)(57_344.0, Probe()) is None
+    assert Number(0.3)(Decimal("0.3"), Probe()) is None
     with pytest.raises(Wrong) as caught:
         Number(57_344, exact=True)(57_300, Probe())
     assert caught.value.wanted == "a number slightly larger; it must be exact"
@@ -318,7 +320,8 @@ def test_what_a_choice_of_statements_lacks(answer, gave, wanted):
     assert (caught.value.gave, caught.value.wanted) == (gave, wanted)
     for right in (("bc", 5.45), ["cb", 5.45], ({"b", "c"}, 5.45), (["b", "c"], 5.45), ("B, C", 5.45)):
         assert check(right, Probe())
-    assert Statements(false="bc", why=dict.fromkeys("abcd", "so"))(["b", "c"], Probe())
+    for answer in (["b", "c"], "b and c", "(b) (c)"):
+        assert Statements(false="bc", why=dict.fromkeys("abcd", "so"))(answer, Probe())
 
 
 def test_numbers_by_name():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from numbers import Integral, Real
 from typing import Any
 
@@ -49,7 +50,7 @@ class Number:
         got = run.value_of(answer, probe.steps)
         if compare.is_array(got) and got.ndim == 0:
             got = got.item()
-        if isinstance(got, bool) or not isinstance(got, Real):
+        if isinstance(got, bool) or not isinstance(got, (Real, Decimal)):
             raise Wrong(gave=compare.describe(got), wanted=f"a number{self._in_unit}")
         got = int(got) if isinstance(got, Integral) else float(got)
         want = self.value

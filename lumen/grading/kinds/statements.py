@@ -37,7 +37,8 @@ class Statements:
     def __call__(self, answer: Any, probe: Probe) -> str | None:
         chosen, figure = self._parts(run.value_of(answer, probe.steps))
         if isinstance(chosen, str):
-            chosen = [letter for letter in chosen if letter.isalnum()]  # "bd", "b, d" and "(b) (d)" alike
+            words = chosen.replace(" and ", " ")  # "bd", "b, d", "b and d" and "(b) (d)" alike
+            chosen = [letter for letter in words if letter.isalnum()]
         given = chosen if isinstance(chosen, (set, frozenset, list, tuple)) else [chosen]
         letters = {str(one).strip().lower() for one in given}
         known = ", ".join(self.why)
