@@ -113,7 +113,7 @@ def holes_story(waits: Sequence[Wait], positions: int) -> str:
 def map_figure(lengths: Sequence[int], tables: Sequence[Sequence[int]], blocks: int, size: int) -> go.Figure:
     """Logical positions above, the pool below, and between them the tables as lines from block to block."""
     fig = figure(
-        "In order for the request, anywhere in the pool", x="place in the pool", y="request, pool", height=400
+        "In order for the request, anywhere in the pool", x="block of the pool", y="request, pool", height=400
     )
     colors = (palette.blue, palette.orange, palette.green)
     every = sum(len(t) for t in tables) * size + 2 * (len(tables) - 1)
@@ -124,25 +124,25 @@ def map_figure(lengths: Sequence[int], tables: Sequence[Sequence[int]], blocks: 
         label_line(
             fig,
             left,
-            top + 1.35,
-            f"{name}: table [{', '.join(map(str, table))}]",
+            top + 1.55,
+            f"{name}: table<br>[{', '.join(map(str, table))}]",  # two lines: a table of three on a phone
             color,
             anchor="left",
             shift=0,
         )
         for i, block in enumerate(table):
+            fig.add_annotation(
+                x=left + (i + 0.5) * size,
+                y=top + 0.5,
+                text=f"{i * size}–{i * size + size - 1}",
+                showarrow=False,
+                font={"size": 12},
+            )
             for j in range(size):
                 p = i * size + j
                 cells.append((left + p, top, color, p < length))
                 if p < length:
                     used[block, j] = color
-                    fig.add_annotation(
-                        x=left + p + 0.5,
-                        y=top + 0.5,
-                        text=str(p),
-                        showarrow=False,
-                        font={"size": 12},
-                    )
             fig.add_scatter(
                 x=[left + (i + 0.5) * size, (block + 0.5) * size],
                 y=[top, 1],
@@ -174,7 +174,7 @@ def map_figure(lengths: Sequence[int], tables: Sequence[Sequence[int]], blocks: 
             line={"color": color, "width": 1},
         )
     fig.update_xaxes(range=[-0.5, blocks * size + 0.5], showticklabels=False, showgrid=False, zeroline=False)
-    fig.update_yaxes(range=[-0.8, 4.9], visible=False)
+    fig.update_yaxes(range=[-0.8, 5.2], visible=False)
     return fig
 
 
