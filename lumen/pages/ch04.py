@@ -331,7 +331,8 @@ def copied(extra: Estimate, expected: float) -> str:
             extra,
             why_low="The bytes leave out, among other things, what handing out fresh memory takes; nothing here "
             "measures that alone.",
-            why_high="A chip's caches may serve a part of the copy; nothing here measures that alone.",
+            why_high="The chip's caches may serve a part of the copy, or the bandwidth was measured too low; nothing "
+            "here tells the two apart.",
         )
     return says(
         extra,
@@ -401,7 +402,7 @@ def policy_table(losses: Mapping[str, tuple[int, Sequence[float], float]], refer
     rows = []
     for name, (count, loss, change) in losses.items():
         gap = Estimate.of([a - b for a, b in zip(loss, losses[reference][1], strict=True)], unit="nats")
-        against = f"{gap.value:+.2f} ({gap.low:+.2f} to {gap.high:+.2f})"
+        against = "–" if name == reference else f"{gap.value:+.2f} ({gap.low:+.2f} to {gap.high:+.2f})"
         rows.append([name, f"{statistics.mean(loss):.2f}", against, count, f"{change:.1f}"])
     headers = [
         "policy",

@@ -96,15 +96,6 @@ exercises.add(
     allow=("lumen.cache.base.Cache",),
 )  # fmt: skip
 
-exercises.add(
-    "slots-and-positions",
-    shows="A slot's number says where a key lies, its position says what it is; only the second decides who reads it.",
-    check=CacheContract("chunks", "padding", "rewind"),
-    given="BrokenCache",
-    forbidden=("lumen.cache.StaticCache", "lumen.cache.DynamicCache"),
-    allow=("lumen.cache.base.Cache",),
-)
-
 
 # debug --------------------------------------------------------------------------------------------
 def masked(
@@ -170,6 +161,15 @@ exercises.add(
         ],
         tolerance=FP64,
     ),
+)
+
+exercises.add(
+    "slots-and-positions",
+    shows="A slot's number says where a key lies, its position says what it is; only the second decides who reads it.",
+    check=CacheContract("chunks", "padding", "rewind"),
+    given="BrokenCache",
+    forbidden=("lumen.cache.StaticCache", "lumen.cache.DynamicCache"),
+    allow=("lumen.cache.base.Cache",),
 )
 
 exercises.add(
