@@ -402,7 +402,8 @@ def policy_table(losses: Mapping[str, tuple[int, Sequence[float], float]], refer
     rows = []
     for name, (count, loss, change) in losses.items():
         gap = Estimate.of([a - b for a, b in zip(loss, losses[reference][1], strict=True)], unit="nats")
-        against = "–" if name == reference else f"{gap.value:+.2f} ({gap.low:+.2f} to {gap.high:+.2f})"
+        spread = f"{gap.value:+.2f} ({gap.low:+.2f} to {gap.high:+.2f})"
+        against = "–" if name == reference else spread
         rows.append([name, f"{statistics.mean(loss):.2f}", against, count, f"{change:.1f}"])
     headers = [
         "policy",
