@@ -105,7 +105,7 @@ chip = hardware.measure(progress=False)
 #
 # We need requests. Prompts and answers in the wild differ in length by orders of magnitude, so we draw both from
 # log-normals, cut where the limit is: medians of 180 and 120 tokens, and two thirds of all within a factor e of them.
-# Seeds 0, 1 and 2 give three traces of a thousand requests; what follows uses the first and reports the others.
+# Seeds 0, 1 and 2 give three traces of a thousand requests; what follows shows the first, and its shares for all three.
 
 # %% tags=["nbval-check-output"]
 LIMIT = 2048  # tokens that a request may reach
@@ -590,8 +590,8 @@ table(*ch05.suspects_table(parts))
 markdown(ch05.suspects_story(parts, steps[4096]))
 
 # %% [markdown]
-# A kernel that reads through the table does not copy and is written for its layout. It pays for the look-ups: the paper
-# measured 20 to 26 % on the attention kernel alone (section 7.1).
+# A kernel that reads through the table does not copy and is written for its layout. It pays for look-ups, branches and
+# unequal lengths: the paper measured 20 to 26 % on the attention kernel alone, over FasterTransformer's (section 7.1).
 #
 # So this version buys memory with time, and one user alone gets nothing for it. What do many get?
 #
@@ -621,11 +621,12 @@ both = bench.compare(
 )
 rows = len(pair), len(crowd)
 gain = ch05.gain(both["pair"], both["crowd"], rows)
+forecast = ch05.gain_by_model(config, chip, pair, crowd)
 
 # %% tags=["reveal", "nbval-ignore-output"]
 reveal(
     guess=my_gain,
-    model=ch05.gain_by_model(config, chip, pair, crowd),
+    model=forecast,
     measured=[gain.low, gain.value, gain.high],
     unit="×",
     what="tokens a second, blocks over reservations",
@@ -634,7 +635,7 @@ reveal(
 )
 
 # %% tags=["reveal", "nbval-ignore-output"]
-markdown(ch05.gain_story(both["pair"], both["crowd"], rows))
+markdown(ch05.gain_story(both["pair"], both["crowd"], rows, forecast))
 
 # %% [markdown]
 # Blocks have a second gift, which contiguous memory cannot give.
@@ -716,7 +717,7 @@ markdown(ch05.samples_story(shared, apart, len(ids) // 16))
 #
 # - **Recompute**: give the blocks back, and later run prompt and answer so far through the model as if they were a prompt.
 # - **Swap**: copy the blocks to the host's memory, and later copy them into whatever blocks are free then. `swap_out`
-#   gathers the row into one tensor on the host and frees its blocks; `swap_in` takes new ones and scatters it there.
+#   gathers the row on the host and frees its blocks; `swap_in` takes new ones and scatters it there.
 #
 # Both on one row of 512 tokens, until the row could go on:
 
@@ -760,8 +761,9 @@ markdown(ch05.swap_story(swapping, again, device.type == "cpu"))
 
 # %% [markdown]
 # On a card it is a race between two machines: the bus, which must carry a token's $\kappa$ bytes of cache twice, and the
-# arithmetic, which needs about $2N$ FLOPs per token once, with $N$ parameters. Both times grow with the length $L$, so the
-# length hardly matters. What decides is a rate. Swapping wins when
+# arithmetic, which needs about $2N$ FLOPs per token once, with $N$ parameters. Both times grow with the length $L$, so from
+# a few hundred tokens to several thousand it hardly matters (below, reading the weights takes longer than the arithmetic;
+# beyond, attention makes computing dearer). What decides is a rate. Swapping wins when
 #
 # $$ \text{bus} > \frac{2 \kappa L}{t_\text{recompute}(L)} \approx \kappa \, \frac{\text{peak}}{N} $$
 #
@@ -773,12 +775,13 @@ table(*ch05.race_table())
 
 # %% [markdown]
 # All *predicted*, bounds from data sheets. With Llama-3's few KV heads a token is cheap to move and dear to compute, and
-# swapping wins on every card. Llama-2-7B moves four times the bytes, and on an H100 computing them again is faster than
-# fetching them.
+# swapping wins on all three. Llama-2-7B moves four times the bytes, and on an H100 computing a thousand tokens again is
+# faster than fetching them; 32,768 are fetched faster.
 
 # %% tags=["hide-input", "nbval-check-output"]
 link = hardware.host_link("H100 SXM").bandwidth
 assert ch05.break_even("llama-2-7b", "H100 SXM") > link
+assert ch05.break_even("llama-2-7b", "H100 SXM", 32_768) < link
 for card in ch05.CARDS:
     link = hardware.host_link(card).bandwidth
     assert ch05.break_even("llama-3-8b", card) < link
@@ -790,9 +793,8 @@ ch05.pieces_figure()
 # %% [markdown]
 # The paper saw the same shape on its own system: swapping wins with large blocks, recomputing with small ones, and
 # between 16 and 64 they are about equal (section 7.3). A cure is to gather a request's blocks on the card first and
-# send them in one transfer, as `swap_out` does. Swapping also needs memory on the host and code for a second place of
-# blocks; and arithmetic may be idle while many rows
-# [decode](../book/glossary.md#term-decode).
+# send keys and values in one transfer each, as `swap_out` does. Swapping also needs memory on the host and code for a
+# second place of blocks; and arithmetic may be idle while many rows [decode](../book/glossary.md#term-decode).
 #
 # ## Which block size, then?
 #
@@ -804,7 +806,7 @@ table(*ch05.choice_table(used, LIMIT), stack=True)
 # %% [markdown]
 # Waste and the price of a copy grow with the block; the table, the pieces and the look-ups shrink. The paper found 16 to
 # 128 best on long chats, 16 and 32 on short instructions (section 7.2). Defaults differ: 16 in vLLM, 32 in TensorRT-LLM,
-# 1 in SGLang, because only *whole* blocks can be shared between strangers, which the next chapter does.
+# and 1 in SGLang, where strangers then share a prompt to its last common token. The next chapter does that.
 #
 # ## Who owns a block?
 #
@@ -842,6 +844,7 @@ print("before: the counts add up:", audit_by_counts())
 print("        the owners:", audit_by_owners())
 
 store.pool.release(ours.tables[0])  # the mistake: they stay in the table
+print("then:   the counts add up:", audit_by_counts())
 stranger = store.rows(1)
 bread = "To bake a loaf of bread, mix flour, water, salt and yeast. " * 5
 recipe = tokenizer.encode(bread)[:40]
