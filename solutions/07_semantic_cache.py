@@ -224,23 +224,23 @@ grader.check("wrong-neighbour", answer_for)
 #
 # **Predict** · difficulty 1 of 5 · importance 4 of 5 · 10 minutes · 2 points
 #
-# A look-up takes 20 ms, hit or miss. An answer takes 2.5 s to write. From which hit rate on, in percent, is the mean time lower than
+# A look-up takes 40 ms, hit or miss. An answer takes 0.8 s to write. From which hit rate on, in percent, is the mean time lower than
 # without a cache (`"break-even"`)? What is the `"mean"` time of a request in ms at a hit rate of 20 %, and how many times `"faster"` is
 # that? And what is the break-even hit rate, in percent, of a classifier whose answer is `"one word"` and takes 50 ms?
 #
 # <details><summary>Hint 1: the question again</summary>
 #
-# Who pays the 20 ms?
+# Who pays the 40 ms?
 #
 # </details>
 # <details><summary>Hint 2: a number to aim at</summary>
 #
-# The break-even hit rate of the long answer is below 1 %.
+# The mean lies between 640 and 800 ms.
 #
 # </details>
 # <details><summary>Hint 3: the key line</summary>
 #
-# 20 + (1 − hit rate) · answer, against the answer alone.
+# 40 + (1 − hit rate) · answer, against the answer alone.
 #
 # </details>
 
@@ -249,7 +249,7 @@ grader.check("wrong-neighbour", answer_for)
 def worth_a_look() -> dict[str, float]:
     """ "break-even" [%], "mean" [ms], "faster" [times], "one word" [%]"""
     ### BEGIN SOLUTION
-    look, answer, word = 20.0, 2500.0, 50.0
+    look, answer, word = 40.0, 800.0, 50.0
     mean = look + (1 - 0.2) * answer
     return {
         "break-even": 100 * look / answer,
@@ -264,7 +264,7 @@ def worth_a_look() -> dict[str, float]:
 grader.check("worth-a-look", worth_a_look)
 
 # %% [markdown] tags=["solution-only"]
-# A mean hides who waits. A fifth of the requests come back in 20 ms, and the others are a little slower than before.
+# A mean hides who waits. A fifth of the requests come back in 40 ms, and the others are a little slower than before.
 
 # %% [markdown]
 # ## 5 · Ninety-seven percent, elsewhere

@@ -44,17 +44,17 @@ exercises = ExerciseSet(
 def _mean_pool(answer: Any, probe: Probe) -> None:
     tokens = np.random.default_rng(7).standard_normal((3, 5, 4)).astype(np.float32)
     even = tokens / np.linalg.norm(tokens, axis=2, keepdims=True)
-    loud = tokens[:1].copy()
-    loud[:, :2] = 1e4
     ones = np.ones((3, 5), np.int64)
     right = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [1, 1, 0, 0, 0]])
-    left, gap = np.array([[0, 0, 1, 1, 1]]), np.array([[True, False, True, True, False]])
+    mixed = np.array([[0, 0, 1, 1, 1], [1, 1, 1, 0, 0], [0, 1, 1, 1, 0]])
+    loud = np.where(mixed[:, :, None] == 1, tokens, np.float32(1e4))
     for name, values, mask, slip in (
         ("three texts, tokens of length 1", even, ones, "one token, or the largest values, were taken"),
         ("three texts, no padding", tokens, ones, "each token was scaled before the mean"),
         ("padding on the right", tokens, right, "padding was averaged in"),
-        ("padding on the left, large values in it", loud, left, "tokens were taken to come first"),
-        ("a gap, in a mask of booleans", tokens[:1], gap, "booleans were not read as 0 and 1"),
+        ("padding on the left", loud[:1], mixed[:1], "tokens were taken to come first"),
+        ("padding left, right, on both sides", loud, mixed, "one row's padding was taken for that of all"),
+        ("a mask of booleans", tokens, mixed == 1, "booleans were not read as 0 and 1"),
         ("one text of one token", tokens[:1, :1], ones[:1, :1], "the mean of one token is that token"),
     ):
         with probe.case(name):
@@ -70,9 +70,10 @@ def _mean_pool(answer: Any, probe: Probe) -> None:
             sums = np.stack([row[kept].sum(0) for row, kept in zip(values.astype(float), keep, strict=True)])
             wanted = sums / np.linalg.norm(sums, axis=1, keepdims=True)
             probe.equal(got, wanted, tolerance=FP32, slip=slip)
-    with probe.case("a text of padding only"):
-        slip = "nobody looked whether there is a token at all, and the mean of nothing is NaN"
-        probe.refuses(ValueError, answer, tokens[:2], np.array([[1, 1, 0, 0, 0], [0] * 5]), slip=slip)
+    for row in (0, 2):
+        with probe.case(f"text {row + 1} of 3 is padding only"):
+            slip = "not every text was looked at, and the mean of nothing is NaN"
+            probe.refuses(ValueError, answer, tokens, ones * (np.arange(3) != row)[:, None], slip=slip)
 
 
 COUNT, WIDTH, PARTS, CODES = 1_000_000, 384, 48, 256
@@ -99,6 +100,7 @@ exercises.add(
                     Slip(COUNT * WIDTH, "a byte was kept for each number, not for each part"),
                     Slip(COUNT * PARTS * 4, "a part is the number of one of 256 codes: one byte, no float"),
                     Slip(PARTS, "that is one vector's codes"),
+                    Slip(COUNT * PARTS + CODEBOOKS, "the codebooks are asked for by themselves"),
                 ],
             ),
             "codebooks": Number(
@@ -163,14 +165,38 @@ exercises.add(
                 slip="inner products were compared, and a long vector has a large one with everything",
             ),
             Case(
+                "a long question at 45 degrees",
+                ([9.0, 9.0], [("ann", [1.0, 0.0], "east")], "ann", 0.8),
+                slip="the inner product was not divided by the length of the question",
+            ),
+            Case(
+                "three near enough, the nearest in the middle",
+                (
+                    [0.0, 0.0, 2.0],
+                    [
+                        ("ann", [0.3, 0, 1.0], "near"),
+                        ("ann", [0.1, 0, 1], "nearest"),
+                        ("ann", [0, 0.2, 1], "next"),
+                    ],
+                    "ann",
+                    0.8,
+                ),
+                slip="one that is near enough was taken, not the nearest, or only two numbers of a vector were read",
+            ),
+            Case(
+                "straight behind",
+                ([1.0, 0.0], [("ann", [-2.0, 0.0], "west")], "ann", 0.8),
+                slip="the sign of the cosine was dropped",
+            ),
+            Case(
                 "exactly at the threshold",
                 ([3.0, 4.0], [("ann", [6.0, 8.0], "same")], "ann", 1.0),
                 slip="a cosine that equals the threshold was not a hit",
             ),
             Case(
-                "a threshold of -1",
-                ([1.0, 0.0], [("ann", [-0.6, 0.8], "away")], "ann", -1.0),
-                slip="the search starts at 0, and cosines go down to -1",
+                "a cosine and a threshold of -1",
+                ([1.0, 0.0], [("ann", [-2.0, 0.0], "west")], "ann", -1.0),
+                slip="the search starts at 0 or at -1, and a cosine of -1 reaches a threshold of -1",
             ),
             Case(
                 "an empty answer",
@@ -181,7 +207,7 @@ exercises.add(
     ),
 )
 
-LOOK, ANSWER, WORD, RATE = 20.0, 2500.0, 50.0, 0.2  # ms, ms, ms, share of look-ups that hit
+LOOK, ANSWER, WORD, RATE = 40.0, 800.0, 50.0, 0.2  # ms, ms, ms, share of look-ups that hit
 
 exercises.add(
     "worth-a-look",
@@ -191,7 +217,13 @@ exercises.add(
             "break-even": Number(
                 100 * LOOK / ANSWER,
                 unit="%",
-                slips=[Slip(LOOK / ANSWER, "the share was not turned into percent")],
+                slips=[
+                    Slip(LOOK / ANSWER, "the share was not turned into percent"),
+                    Slip(
+                        100 * LOOK / (LOOK + ANSWER),
+                        "a hit saves the whole answer; the look-up it pays like a miss",
+                    ),
+                ],
             ),
             "mean": Number(
                 LOOK + (1 - RATE) * ANSWER,
@@ -199,6 +231,8 @@ exercises.add(
                 slips=[
                     Slip((1 - RATE) * ANSWER, "the look-ups were left out"),
                     Slip(LOOK + RATE * ANSWER, "hits and misses were exchanged: 20 % are hits"),
+                    Slip((1 - RATE) * (LOOK + ANSWER), "hits pay for the look-up, too"),
+                    Slip(RATE * LOOK + (1 - RATE) * ANSWER, "misses pay for the look-up, too"),
                 ],
             ),
             "faster": Number(
@@ -206,7 +240,7 @@ exercises.add(
                 unit="×",
                 slips=[
                     Slip(1.25, "the look-ups were left out"),
-                    Slip(5.0, "only one request in five is a hit"),
+                    Slip(1 - RATE + LOOK / ANSWER, "the quotient stands upside down"),
                 ],
             ),
             "one word": Number(

@@ -61,6 +61,31 @@ def squeezed(tokens, mask):
     return np.squeeze(pooled(tokens, mask))
 
 
+def between_first_and_last(tokens, mask):
+    rows = []
+    for vectors, keep in zip(tokens, mask, strict=True):
+        real = np.flatnonzero(keep)
+        if not len(real):
+            raise ValueError("padding only")
+        mean = vectors[real[0] : real[-1] + 1].mean(axis=0)
+        rows.append(mean / np.linalg.norm(mean))
+    return np.array(rows)
+
+
+def side_of_the_first_row(tokens, mask):
+    pooled(tokens, mask)
+    if mask[0, 0]:
+        return pooled(tokens, mask)
+    sums = np.array([row[-n:].sum(axis=0) for row, n in zip(tokens, mask.sum(axis=1), strict=True)])
+    return sums / np.linalg.norm(sums, axis=1, keepdims=True)
+
+
+def last_text_looked_at(tokens, mask):
+    if not mask[-1].any():
+        raise ValueError("padding only")
+    return not_a_number(tokens, mask)
+
+
 # Somebody else's answer ---------------------------------------------------------------------------
 
 
@@ -100,6 +125,23 @@ def inner_product(question, kept, tenant, threshold):
     return best[1] if best[0] >= threshold else None
 
 
+def question_of_any_length(question, kept, tenant, threshold):
+    mine = [(cosine(question, v) * math.hypot(*question), t) for owner, v, t in kept if owner == tenant]
+    best = max(mine, key=lambda pair: pair[0], default=(-math.inf, None))
+    return best[1] if best[0] >= threshold else None
+
+
+def first_near_enough(question, kept, tenant, threshold):
+    near = (t for owner, v, t in kept if owner == tenant and cosine(question, v) >= threshold)
+    return next(near, None)
+
+
+def without_its_sign(question, kept, tenant, threshold):
+    mine = [(abs(cosine(question, v)), t) for owner, v, t in kept if owner == tenant]
+    best = max(mine, key=lambda pair: pair[0], default=(-math.inf, None))
+    return best[1] if best[0] >= threshold else None
+
+
 def farthest(question, kept, tenant, threshold):
     mine = [(cosine(question, v), t) for owner, v, t in kept if owner == tenant]
     best = min(mine, default=None)
@@ -110,8 +152,8 @@ def strictly_above(question, kept, tenant, threshold):
     return nearest(question, kept, tenant, math.nextafter(threshold, 2))
 
 
-def starts_at_zero(question, kept, tenant, threshold):
-    mine = [entry for entry in kept if cosine(question, entry[1]) > 0]
+def starts_at_minus_one(question, kept, tenant, threshold):
+    mine = [entry for entry in kept if cosine(question, entry[1]) > -1]
     return nearest(question, mine, tenant, threshold)
 
 
@@ -125,14 +167,15 @@ def needs_an_entry(question, kept, tenant, threshold):
 
 ANSWERS = {
     "mean-pool": Answers(
-        right=[pooled_in_a_loop],
+        right=[pooled_in_a_loop, between_first_and_last],
         wrong=[
             (pooled_with_padding, "padding was averaged in"),
             (pooled_without_length, "not scaled to length 1"),
             (first_token, "one token, or the largest"),
             (scaled_before_the_mean, "each token was scaled before the mean"),
             (counted_from_the_left, "taken to come first"),
-            (not_a_number, "the mean of nothing"),
+            (side_of_the_first_row, "taken for that of all"),
+            (last_text_looked_at, "not every text was looked at"),
             (squeezed, "the axis of the texts was dropped"),
         ],
         no_lumen="lumen leaves pooling to sentence-transformers",
@@ -146,17 +189,19 @@ ANSWERS = {
             (any_tenant, "Ben is served Ann's answer"),
             (tenant_afterwards, "not before"),
             (inner_product, "inner products were compared"),
+            (question_of_any_length, "the length of the question"),
+            (first_near_enough, "not the nearest"),
+            (without_its_sign, "the sign of the cosine"),
             (farthest, "a small cosine was taken for near"),
             (strictly_above, "equals the threshold"),
-            (starts_at_zero, "the search starts at 0"),
+            (starts_at_minus_one, "the search starts at 0 or at -1"),
             (truth_of_the_answer, "an empty text"),
             (needs_an_entry, "an empty cache"),
         ],
         lumen=["lumen.semantic.VectorIndex"],
     ),
     "worth-a-look": Answers(
-        right=[{"one word": 40, "faster": 1.24, "mean": 2020, "break-even": 0.8}],
-        wrong=[({"one word": 40, "faster": 1.24, "mean": 2004, "break-even": 0.8}, "mean")],
+        right=[{"one word": 80, "faster": 1.18, "mean": 680, "break-even": 5}],
     ),
     "other-traffic": Answers(
         right=[("d", 78.2), lambda: ({"d"}, 78.21)],
