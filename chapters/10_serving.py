@@ -32,7 +32,7 @@
 # - follow one request through five layers, and say how many milliseconds each of them takes;
 # - build the part that never shows half a character or half a stop string, and break the short versions of it;
 # - predict from two step times how many requests a second a server carries, where its tail bends, and from one
-#   subtraction and one stay how long people wait beyond;
+#   subtraction how long people wait beyond;
 # - say how far off a p99 on a dashboard can be, and read off one load test what a server carries under your limits.
 #
 # Needs: [prefill and decode](01_prefill_decode.ipynb), [measuring](03_measuring.ipynb), [batching](08_batching.ipynb),
@@ -68,6 +68,7 @@ import importlib.util
 import json
 import random
 import statistics
+import textwrap
 import threading
 import time
 from itertools import islice, pairwise
@@ -234,7 +235,7 @@ text = "".join(piece for _, piece in events)
     )
 )
 assert text == alone.text or dtype != torch.float32  # 16 bits: near-ties
-print(text)
+print(textwrap.fill(text, 76))
 
 # %% [markdown]
 # The `assert` says that they are. Now the clock. Everything ran in this process, so all the times lie on one axis: what
@@ -527,7 +528,9 @@ before = metrics()
 busy, _ = offer(MANY, rate=LOAD * mu, seed=3)
 after = metrics()
 ends = samples(busy, "e2el", intended=True)
-tub = ch10.bathtub(MANY, mu, LOAD * mu, SLOTS)
+shared, _ = ch10.parts(step, SLOTS)  # a: what all share in a step
+edges = (ANSWER - 1) * shared
+tub = ch10.bathtub(MANY, mu, LOAD * mu, edges)
 
 # %% tags=["reveal", "nbval-ignore-output"]
 title = f"The last of {MANY} has its answer after {ends[-1]:.1f} s"
@@ -537,27 +540,30 @@ reveal(
 )  # fmt: skip
 
 # %% tags=["reveal", "nbval-ignore-output"]
-markdown(ch10.bathtub_text(MANY, mu, LOAD * mu, SLOTS, ends))
+markdown(ch10.bathtub_text(MANY, clock, LOAD * mu, edges, ends))
 
 # %% tags=["reveal", "nbval-ignore-output"]
 ch10.crowd_figure(busy, calm, LOAD)
 
 # %% [markdown]
-# The model is a bathtub. Requests flow in at $\lambda$; the first answer flows out after one stay, and from then on they
-# flow out at $\mu$. The last of $R$ requests comes at $R/\lambda$, and the tub is empty one stay after $R/\mu$:
+# The model is a bathtub. Requests flow in at $\lambda$, and out at $\mu$: the last of $R$ comes at $R/\lambda$, and a house
+# that is always full has answered all of them at $R/\mu$. But first it must fill, and at the end it drains. What a request
+# costs by itself, its prefill and its part of every step, is paid once, however full the house is. But a step of $k$
+# sequences takes $a + b\,k$ seconds, and $a$, for reading the weights, is then shared by fewer. The house is half full on
+# average while it fills and while it drains, for $n - 1$ steps each at most, so about $n - 1$ steps are too many:
 #
 # $$
 # \text{wait of the last} \approx
 #   \underbrace{\frac{R}{\mu} - \frac{R}{\lambda}}_{\text{at the door}}
-#   + \underbrace{\frac{B}{\mu}}_{\text{inside}}
+#   + \underbrace{(n-1)\, a}_{\text{fill and drain}}
 # $$
 #
-# When the last one comes, $R - \mu\,(R/\lambda - B/\mu)$ are not yet answered, and these leave at $\mu$: the same number.
-# With twice as many requests at the same rate the part at the door is twice as long. So the latency of an overloaded
-# server is no property of the server. It says how long the overload has lasted.
+# Those not yet answered when the last one comes leave at $\mu$ in that time: they are $\mu$ times it. With twice as many
+# requests at the same rate the part at the door is twice as long. So the latency of an overloaded server is no property
+# of the server. It says how long the overload has lasted.
 #
 # [TPOT](../book/glossary.md#term-TPOT) is another matter. Once inside, a request shares its steps with seven others at
-# most. A full house takes $B/\mu$ and writes $n - 1$ tokens in it for each, so TPOT is capped at $B / (\mu\,(n-1))$,
+# most. A full house takes $B/\mu$ and writes $n - 1$ tokens in it for each, so TPOT is capped at about $B / (\mu\,(n-1))$,
 # whatever stands outside the door. [TTFT](../book/glossary.md#term-TTFT) has no cap. The server itself can say where it
 # went: its scheduler notes when a request came and when it was first run.
 
@@ -596,15 +602,15 @@ inside = between("request_prefill_time_seconds")[0]
 queued = queue / (queue + inside)  # of TTFT, over all 48
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-cap = SLOTS / mu / (ANSWER - 1)
-callout("takeaway", ch10.crowd_takeaway(queued, busy, cap))
+cells = queued, busy, clock, SLOTS, ANSWER
+callout("takeaway", ch10.crowd_takeaway(*cells))
 
 # %% [markdown]
 # ## Below saturation: where the knee comes from
 #
 # The bathtub has no queue below $\mu$. Real arrivals have one: they come at random, in crowds and with gaps. How many are
-# inside? A step takes $a + b\,k$ seconds when $k$ share it: $a$ for reading the weights, $b$ for each sequence. Every
-# request also brings work that nobody shares with it: its prefill and its $n - 1$ times $b$. Call that
+# inside? Of a step of $a + b\,k$ seconds, $k$ share the $a$. Every request also brings work that nobody shares with it: its
+# prefill and its $n - 1$ times $b$. Call that
 # $w = t_\text{prefill} + (n-1)\,b$. In each second $\lambda w$ goes into such work, so the shared part is stretched by
 # $1/(1 - \lambda w)$, and Little's law gives
 #
@@ -703,8 +709,8 @@ table(*ch10.replicas(step, ANSWER, SLOTS))
 
 # %% [markdown]
 # In turns each replica sees arrivals that are more even than chance, and the knee moves to the right. (Here all answers
-# are equally long. Where they are not, a router that knows who is inside does better still, and one that knows who has
-# the prompt's prefix [cached](06_prefix_cache.ipynb) saves prefills.) A router must also know who is **ready**: a process
+# are equally long. Where they are not, a router that knows who is inside can do better, and one that knows who has
+# the prompt's prefix [cached](06_prefix_cache.ipynb) can save prefills.) A router must also know who is **ready**: a process
 # that still loads weights is alive and must get no requests. `lumen serve` answers nobody until the model is loaded; then
 # `/health` says 200, and 503 once the engine's thread has failed or the server was told to stop: it then takes nobody new
 # and finishes who is inside.

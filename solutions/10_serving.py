@@ -55,30 +55,32 @@ grader = lumen.grading.for_chapter("10")
 #
 # **Predict** · difficulty 2 of 5 · importance 5 of 5 · 12 minutes · 3 points
 #
-# A server has 32 slots. A prefill takes 20 ms, a step with all slots taken 25 ms, and every answer has 129 tokens. Give
+# A server has 32 slots. A prefill takes 20 ms, a step 25 ms however many slots are taken, and every answer has 129 tokens.
+# Give
 #
 # - `"saturation"`: the requests per second that it finishes when all slots are always taken;
 # - `"inside"`: on a quiet day 6 requests a second come and each stays for 2.5 s on average; how many are inside, on average?
 # - `"last wait"`: on a bad day 10 a second come for one minute, 600 in all; how many seconds after it came is the last one
-#   answered, to its end? Use the bathtub of the chapter, door and stay;
+#   answered, to its end? Use the bathtub of the chapter: the door, fill and drain;
 # - `"backlog"`: how many are not yet answered when that last one comes, by the same tub?
 #
 # Three significant figures suffice.
 #
 # <details><summary>Hint 1: the question again</summary>
 #
-# What does a full house of 32 requests cost, from its first prefill to its last step? When does the first answer come out?
+# What does a full house of 32 requests cost, from its first prefill to its last step? What of it is paid once too often while
+# the house fills and drains?
 #
 # </details>
 # <details><summary>Hint 2: a number to aim at</summary>
 #
-# The full house takes 3.84 s, and so long each of its requests stays.
+# The full house takes 3.84 s, and 3.2 s of them are steps.
 #
 # </details>
 # <details><summary>Hint 3: the key line</summary>
 #
-# In at λ, out at µ, but the first answer comes out one stay later: R / µ − R / λ + B / µ for the last one, and
-# R − µ (60 s − B / µ) are there when it comes.
+# R / µ − R / λ + (n − 1) a for the last one, where a step costs a however many share it. Whoever is there when it comes
+# leaves at µ in that time.
 #
 # </details>
 
@@ -89,12 +91,12 @@ def queue_by_hand() -> dict[str, float]:
     ### BEGIN SOLUTION
     slots, prefill, step, answer = 32, 0.020, 0.025, 129
     saturation = slots / (slots * prefill + (answer - 1) * step)
-    stay = slots / saturation
+    wait = 600 / saturation - 600 / 10 + (answer - 1) * step
     return {
         "saturation": saturation,
         "inside": 6 * 2.5,
-        "last wait": 600 / saturation - 600 / 10 + stay,
-        "backlog": 600 - saturation * (60 - stay),
+        "last wait": wait,
+        "backlog": saturation * wait,
     }
     ### END SOLUTION
 
@@ -103,8 +105,8 @@ def queue_by_hand() -> dict[str, float]:
 grader.check("queue-by-hand", queue_by_hand)
 
 # %% [markdown] tags=["solution-only"]
-# 8.33 requests a second. On the bad day the server is overloaded by a fifth only, for a minute only, and the last guest waits
-# 12 s at the door and 3.84 s inside. (Simulated step by step, with random arrivals: 14.8 to 16.1 s over six seeds.) After an
+# 8.33 requests a second. On the bad day the server is overloaded by a fifth only, for a minute only, and the last guest is
+# answered after 15.2 s, 12 s of them for the door. (Simulated step by step, with random arrivals: 14.8 to 16.1 s over six seeds.) After an
 # hour of it the door alone would be 12 minutes.
 
 # %% [markdown]

@@ -186,24 +186,49 @@ def saturation_text(model: float, clock: Estimate, in_forwards: float, stay: flo
     )
 
 
-def bathtub(count: int, mu: float, load: float, slots: int) -> float:
-    """Seconds from arrival to the last token of the last of `count` requests at `load` > `mu` a second."""
-    return count / mu - count / load + slots / mu
+def parts(step: Step, slots: int) -> tuple[float, float]:
+    """(a, b): what all share in a step, and what one more sequence adds to it. [s]"""
+    each = (step(0, slots) - step(0, 1)) / (slots - 1)
+    return step(0, 1) - each, each
 
 
-def bathtub_text(count: int, mu: float, load: float, slots: int, ends: Sequence[float]) -> str:
+def bathtub(count: int, mu: float, load: float, edges: float) -> float:
+    """Seconds from arrival to the last token of the last of `count` requests at `load` > `mu` a second.
+
+    `edges`: what filling and draining the house cost, (n - 1) times the part of a step that all share. [s]
+    """
+    return count / mu - count / load + edges
+
+
+@sentence(example={}, unit="×", more_words=["later"], less_words=["sooner"])
+def cover_text(est: Estimate) -> str:
+    """The wait of the last requests over the tub's, with the whole interval of µ in it."""
+    return says(
+        est,
+        more="the last were answered later than any of that, so µ alone is not the miss",
+        less="the last were answered sooner than any of that, so µ alone is not the miss",
+        same="that covers the clock",
+        worth=0.0,
+    )
+
+
+def bathtub_text(count: int, clock: Estimate, load: float, edges: float, ends: Sequence[float]) -> str:
+    mu = clock.value
     last = Estimate(
         statistics.median(ends[-3:]), min(ends[-3:]), max(ends[-3:]), 3, "s"
     )  # of the last three requests
+    low, high = (bathtub(count, rate, load, edges) for rate in (clock.high, clock.low))
+    tub, floor = bathtub(count, mu, load, edges), max(low, 0.1)  # a µ above the load would have no queue
+    covered = cover_text(Estimate(last.value / tub, last.low / high, last.high / floor, last.n, "×"))
     why = (
-        "The tub is smooth and this crowd was not: the arrivals are random, a house that is not yet full is "
-        "faster, and "
-        f"every error of the measured µ counts {load / (load - mu):.0f} times in the difference."
+        f"An error of the measured µ counts {load / (load - mu):.0f} times in the difference of the door: over its "
+        f"interval, {clock.low:.2f} to {clock.high:.2f} requests/s, the tub says {low:.1f} to {high:.1f} s; "
+        f"{covered}."
     )
     return (
-        f"Door: {count / mu:.1f} − {count / load:.1f} = {count / mu - count / load:.1f} s. Stay: "
-        f"{slots / mu:.1f} s. Together **{bathtub(count, mu, load, slots):.1f} s**; for the last three requests: "
-        f"{miss(bathtub(count, mu, load, slots), last, why)}"
+        f"Door: {count / mu:.1f} − {count / load:.1f} = {count / mu - count / load:.1f} s. Fill and drain: "
+        f"{edges:.1f} s. Together **{tub:.1f} s**; for the last three requests: "
+        f"{miss(tub, last, why)}"
     )
 
 
@@ -233,17 +258,35 @@ def crowd_figure(busy: Sequence[Record], calm: Sequence[Record], load: float) ->
     return fig
 
 
-def crowd_takeaway(share: float, busy: Sequence[Record], cap: float) -> str:
-    """`share` of TTFT that was queue, by the server; `cap`: what a full house takes, per token. [s]"""
+@sentence(example={}, unit="×", more_words=["above"], less_words=["below"])
+def cap_text(est: Estimate) -> str:
+    """TPOT in the middle of a crowd, over its cap by the closed loop."""
+    return says(
+        est,
+        more="{size} above it: a full house took longer here than in the closed loop that gave µ",
+        less="{size} below it",
+        same="no different from it, as far as {n} requests can show",
+    )
+
+
+def crowd_takeaway(share: float, busy: Sequence[Record], clock: Estimate, slots: int, answer: int) -> str:
+    """`share` of TTFT that was queue, by the server; `clock`: requests/s of a full house."""
     paces = samples(busy, "tpot")
     middle = paces[len(paces) // 4 : 3 * len(paces) // 4]  # at both ends the house is not full
-    pace = Estimate.of(middle, "s").scaled(1e3, "ms")
-    why = "The cap is made of the measured µ; the clients' share of two cores is in both, at another load."
+    pace = Estimate.of(middle, "s")
+    tokens = (answer - 1) / slots  # of each answer, per request that a full house finishes
+    ratio = Estimate(
+        pace.value * clock.value * tokens,
+        pace.low * clock.low * tokens,
+        pace.high * clock.high * tokens,
+        pace.n,
+        "×",
+    )
     return (
         f"**Takeaway.** {share:.0%} of the time to first token was spent in the queue. The cap on TPOT, "
-        f"$B / (\\mu\\,(n-1))$: {miss(1e3 * cap, pace, why)} Beyond saturation a server does not become slow. "
-        f"Its queue "
-        "no longer empties."
+        f"$B / (\\mu\\,(n-1))$, is {milliseconds(1 / (clock.value * tokens))}; in the middle of the crowd it was "
+        f"{pace.scaled(1e3, 'ms')}, {cap_text(ratio)}. Beyond saturation a server is no slower than at it. "
+        "Its queue no longer empties."
     )
 
 
@@ -267,8 +310,7 @@ def knee(step: Step, answer: int, slots: int, count: int = 6000) -> Knee:
     prefill, full = step(1, 0), step(0, slots)
     mu = slots / (slots * prefill + (answer - 1) * full)
     crowd = ((math.sqrt(1.28**2 + 4 * slots) - 1.28) / 2) ** 2  # mean + 1.28 sqrt(mean) = slots
-    each = (full - step(0, 1)) / (slots - 1)  # what one more sequence adds to a step
-    alone = step(0, 1) - each
+    alone, each = parts(step, slots)
     own = prefill + (answer - 1) * each
     formula = crowd / ((answer - 1) * alone + crowd * own)
     rates = [mu * part / 100 for part in range(20, 96, 5)]
@@ -297,14 +339,19 @@ def knee_figure(found: Knee) -> go.Figure:
 
 
 def knee_text(found: Knee) -> str:
+    apart = round(100 * found.formula / found.mu) - round(100 * found.simulated / found.mu)
+    why = (
+        "crowds slow their own members down, so the mean of a fluctuating crowd lies above what the formula says of "
+        "a steady one"
+        if apart > 0 else  # not measured
+        "the formula, of a steady crowd, was not too hopeful here"
+    )  # fmt: skip
     return (
         f"Here $\\bar k + 1.28\\sqrt{{\\bar k}} = B$ gives $\\bar k = {found.crowd:.1f}$. By the formula for "
         f"$\\bar k$ that is "
         f"at {100 * found.formula / found.mu:.0f} % of saturation, in the simulated engine (steps by the cost model, "
-        f"6,000 requests a load) at {100 * found.simulated / found.mu:.0f} %: crowds slow their own members "
-        f"down, so the "
-        "mean of a fluctuating crowd lies above what the formula says of a steady one. Planned at 60 to 70 % of "
-        "saturation is therefore no waste; it is what the last tenth of the users needs."
+        f"6,000 requests a load) at {100 * found.simulated / found.mu:.0f} %: {why}. "
+        "A server that is planned for less than that wastes nothing: the last tenth of its users needs the rest."
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from lumen.bench import Estimate
 from lumen.explore.knee import in_words, predicted_runs
 from lumen.pages import ch10
 from lumen.serve.load import Record, arrivals, percentile
@@ -18,12 +19,34 @@ def step(new: int, old: int) -> float:
     return PREFILL * new + (STEP if old else 0.0)
 
 
-def test_the_bathtub_holds_the_door_and_the_stay():
-    """Six seeds end at 14.8 to 16.1 s. The tub says 15.84, without the stay 12."""
+def test_the_bathtub_holds_the_door_and_its_edges():
+    """Six seeds end at 14.8 to 16.1 s. The tub says 15.2, the door alone 12."""
     times = (arrivals(600, 10.0, seed=seed) for seed in range(6))
     last = [batched(t, step, answer=ANSWER, places=SLOTS).latency[-1] for t in times]
-    assert ch10.bathtub(600, MU, 10.0, SLOTS) == pytest.approx(15.84)
-    assert min(last) > 14 and max(last) == pytest.approx(15.84, rel=0.1)
+    assert ch10.parts(step, SLOTS) == pytest.approx((STEP, 0))
+    assert ch10.bathtub(600, MU, 10.0, (ANSWER - 1) * STEP) == pytest.approx(15.2)
+    assert min(last) > 14.4 and max(last) < 16.4
+
+
+@pytest.mark.parametrize("load", [1.5, 2.0, 4.0])
+def test_the_bathtub_where_most_of_a_step_is_not_shared(load):
+    """Prefills and b outweigh a, as on two cores. With a whole stay for (n - 1) a the tub is too high."""
+    slots, answer, count = 8, 32, 48
+    mu = slots / (slots * small(1, 0) + (answer - 1) * small(0, slots))
+    times = (arrivals(count, load * mu, seed=seed) for seed in range(8))
+    last = [batched(t, small, answer=answer, places=slots).latency[-1] for t in times]
+    shared, each = ch10.parts(small, slots)
+    assert (shared, each) == pytest.approx((0.030, 0.0035))
+    tub = ch10.bathtub(count, mu, load * mu, (answer - 1) * shared)
+    assert tub == pytest.approx(sum(last) / len(last), rel=0.12)
+    assert ch10.bathtub(count, mu, load * mu, slots / mu) > max(last)
+
+
+def test_a_miss_of_the_tub_is_explained_only_where_the_interval_of_mu_covers_it():
+    clock = Estimate(1.48, 1.31, 1.58, 5, "requests/s")
+    said = {end: ch10.bathtub_text(48, clock, 2.22, 2.0, [end] * 3) for end in (4.0, 10.8, 12.8, 40.0)}
+    assert "sooner than any" in said[4.0] and "later than any" in said[40.0]
+    assert "covers the clock" in said[10.8] and "interval" not in said[12.8]
 
 
 def test_retries_by_hand():

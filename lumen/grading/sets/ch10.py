@@ -31,7 +31,7 @@ exercises = ExerciseSet("10", "Serving", then="chapter 11, FlashAttention")
 # predict ------------------------------------------------------------------------------------------
 
 MU = 32 / (32 * 0.02 + 128 * 0.025)
-STAY = 32 / MU
+DOOR, EDGES = 600 / MU - 60, 128 * 0.025
 QUEUE = {
     "saturation": Number(
         MU,
@@ -39,7 +39,7 @@ QUEUE = {
         slips=[
             Slip(10.0, "The prefills are missing: 32 of them, 20 ms each."),
             Slip(32 / (0.02 + 128 * 0.025), "Each of the 32 requests has a prefill of its own."),
-            Slip(1 / STAY, "That is one slot; there are 32."),
+            Slip(MU / 32, "That is one slot; there are 32."),
         ],
     ),
     "inside": Number(
@@ -48,20 +48,23 @@ QUEUE = {
         slips=[Slip(2.4, "Rate times stay, not rate over stay."), Slip(32, "The slots are not all taken.")],
     ),
     "last wait": Number(
-        600 / MU - 60 + STAY,
+        DOOR + EDGES,
         unit="s",
         slips=[
-            Slip(12, "That is the wait at the door. The last one is then inside for a stay, too."),
-            Slip(75.84, "That is when the server is done. The last request came at 60 s."),
-            Slip(13.84, "Those at the door leave at the server's rate, not at that of the arrivals."),
+            Slip(DOOR, "That is the wait at the door. The house has to fill and to drain, too."),
+            Slip(60 + DOOR + EDGES, "That is when the server is done. The last request came at 60 s."),
+            Slip(
+                DOOR + 32 / MU, "Fill and drain cost steps, not prefills: each prefill is in R / µ already."
+            ),
         ],
     ),
     "backlog": Number(
-        600 - MU * (60 - STAY),
+        MU * (DOOR + EDGES),
         unit="requests",
         slips=[
             Slip(600, "Those came. The server has finished most of them by then."),
-            Slip(100, "The first answer is finished one stay after the beginning, not at once."),
+            Slip(MU * DOOR, "That is the door alone. While the house fills, fewer are finished than by µ."),
+            Slip(10 * (DOOR + EDGES), "They leave at the server's rate, not at that of the arrivals."),
         ],
     ),
 }
@@ -75,7 +78,7 @@ exercises.add(
     importance=5,
     minutes=12,
     points=3,
-    shows="Two step times say what a server carries; one subtraction and one stay say what happens beyond.",
+    shows="Two step times say what a server carries; one subtraction says how long people wait beyond.",
     check=Numbers(QUEUE),
 )
 
@@ -123,6 +126,8 @@ def _event_stream(answer: Any, probe: Probe) -> None:
                 wanted="a list from every call of feed",
             )
             got = [list(part) for part in got]
+            if any(isinstance(e, bytes) for part in got for e in part):
+                slip = "Strings are asked for: decode the bytes of a line once it is whole."
             probe.equal([e for part in got for e in part], want, EXACT, what="events", slip=slip)
 
     alike(
@@ -180,13 +185,31 @@ def _event_stream(answer: Any, probe: Probe) -> None:
         "A line that is only the name, without a colon, has an empty value.",
     )
     alike(
-        "a name that begins with data",
-        [b"database: x\ndata: a\n\n"],
+        "a comment and another field between data lines",
+        [b"data: a\n: ping\nid: 7\ndata: b\n\n"],
+        ["a\nb"],
+        "Skip such a line, and nothing else: the data lines before it still belong to the event.",
+    )
+    alike(
+        "names that resemble data",
+        [b"database: x\n data: y\nData: z\ndata: a\n\n"],
         ["a"],
-        "The name ends at the colon: `database` is another one.",
+        "The name is all that stands before the colon, and it must be `data` to the letter.",
+    )
+    alike(
+        "a line separator (U+2028) in the data",
+        ["data: a\u2028b\n\n".encode()],
+        ["a\u2028b"],
+        "Lines end with \\n or \\r\\n only; `str.splitlines` cuts at other signs, too.",
     )
     alike("no space behind the colon", [b"data:a\n\n"], ["a"], "The space is optional.")
     alike("two spaces", [b"data:  a\n\n"], [" a"], "One space belongs to the protocol, a second to the data.")
+    alike(
+        "spaces at the end of the data",
+        [b"data: a \ndata:   \n\n"],
+        ["a \n  "],
+        "Only one space is the protocol's, the one behind the colon: strip no others.",
+    )
     alike("a colon in the data", [b"data: a: b\n\n"], ["a: b"], "Only the first colon parts name and value.")
     alike(
         "lines that end with \\r\\n",
@@ -200,6 +223,12 @@ def _event_stream(answer: Any, probe: Probe) -> None:
         ["a", "b"],
         "A piece may end between \\r and \\n: look for them in the line, not in the piece.",
     )
+    with probe.case("two parsers in turns"):
+        one, other = probe.call(answer), probe.call(answer)
+        pieces = [(one, b"data: a\nda"), (other, b"data: b"), (one, b"ta: c\n\n"), (other, b"\n\n")]
+        got = _lists([probe.call(parser.feed, piece) for parser, piece in pieces])
+        slip = "Two streams may be open at once: what is kept belongs to the instance, not to the class."
+        probe.equal(got, [[], [], ["a\nc"], ["b"]], EXACT, what="events of each piece", slip=slip)
     with probe.case("nothing yet"):
         probe.equal(_lists(_fed(probe, answer, [b""])), [[]], EXACT, what="events of an empty piece", slip="")
     alike(
@@ -256,6 +285,21 @@ exercises.add(
             Case("the answer ends in the middle of a duck", ([b"a", b"\xf0\x9f"],)),
             Case("a replacement sign that the model wrote itself", (["a\ufffd".encode(), b" b"],)),
             Case("that sign again, as the last character", ([b"a", "\ufffd".encode()],)),
+            Case(
+                "a sign, and half a duck in the same token",
+                (["a\ufffd".encode() + b"\xf0\x9f", b"\xa6\x86"],),
+                slip="The sign before the half character is certain: how many bytes belong to what is not whole?",
+            ),
+            Case(
+                "half a duck that never becomes whole",
+                ([b"x\xf0\x9f", b"a", b"b"],),
+                slip="Bytes that cannot become a character any more are certain too: they are `�`.",
+            ),
+            Case(
+                "a stray byte in the middle",
+                ([b"a\x80b", b"c"],),
+                slip="Only bytes at the end can still become a character. Others that are none are `�`.",
+            ),
             Case("no token", ([],)),
             Case("an empty token", ([b"a", b"", b"b"],)),
             Case(
@@ -363,10 +407,30 @@ exercises.add(
             Case("stop 12 in 1 1 2", (["1", "1", "2"], "12")),
             Case("stop aab in aaab", (["a", "aa", "b"], "aab")),
             Case("stop abac in ababac", (list("ababac"), "abac")),
+            Case(
+                "stop aabaac in aabaaabaac",
+                (list("aabaaabaac"), "aabaac"),
+                slip="A beginning may have to give way to a shorter one twice: aabaa, aa, a.",
+            ),
             Case("half a stop, then something else", (["say E", "N route"], "END")),
             Case("half a stop at the end", (["the E", "N"], "END")),
             Case("a stop of one letter", (["ab", "c"], "b")),
             Case("no stop at all", (["hello", " world"], "END")),
+            Case(
+                "an empty chunk",
+                (["a E", "", "ND"], "END"),
+                slip="One piece for each chunk, an empty one too; what is held stays held.",
+            ),
+            Case(
+                "the stop twice in one chunk",
+                (["aENDbENDc"], "END"),
+                slip="The first stop ends the answer.",
+            ),
+            Case(
+                "a stop of signs, ||",
+                (["a|b|", "|c"], "||"),
+                slip="A stop is text, not a pattern: escape it, or do without regular expressions.",
+            ),
             Case("no chunk", ([], "END")),
             Case("text behind the stop in the same chunk", (["aEND", "b"], "END")),
             Case("two line breaks across three chunks", (["a\n", "b\n", "\nUser"], "\n\n")),
