@@ -264,8 +264,8 @@ def cap_text(est: Estimate) -> str:
     return says(
         est,
         more="{size} above it: a full house took longer here than in the closed loop that gave µ",
-        less="{size} below it",
-        same="no different from it, as far as {n} requests can show",
+        less="{size} below it. Beyond saturation a token takes no longer than at it",
+        same="no different from it, as far as {n} requests can show. Beyond saturation a token takes no longer",
     )
 
 
@@ -285,8 +285,8 @@ def crowd_takeaway(share: float, busy: Sequence[Record], clock: Estimate, slots:
     return (
         f"**Takeaway.** {share:.0%} of the time to first token was spent in the queue. The cap on TPOT, "
         f"$B / (\\mu\\,(n-1))$, is {milliseconds(1 / (clock.value * tokens))}; in the middle of the crowd it was "
-        f"{pace.scaled(1e3, 'ms')}, {cap_text(ratio)}. Beyond saturation a server is no slower than at it. "
-        "Its queue no longer empties."
+        f"{pace.scaled(1e3, 'ms')}, {cap_text(ratio)}. It is the queue "
+        "that no longer empties."
     )
 
 
