@@ -7,10 +7,8 @@ import random
 
 import pytest
 
-from lumen.semantic.evaluate import Scored, at_mixture, best_threshold, gain, needed, rates, score, wilson
-from lumen.semantic.pairs import KINDS, Pair, load_pairs
-
-from .fakes import BagOfWords
+from lumen.semantic.evaluate import Scored, at_mixture, best_threshold, gain, needed, rates, wilson
+from lumen.semantic.pairs import KINDS, Pair
 
 
 def scored(*rows):
@@ -30,12 +28,12 @@ EXAMPLE = scored(
 def test_rates_by_hand():
     alone = rates(EXAMPLE, 0.8, checked=False)
     assert (alone.right, alone.wrong) == (3, 2)
-    assert (alone.recall.value, alone.precision.value, alone.false_hits.value) == (1.0, 0.6, 2 / 3)
-    assert (alone.recall.n, alone.precision.n, alone.false_hits.n) == (3, 5, 3)
+    assert (alone.recall.value, alone.false_hits.value) == (1.0, 2 / 3)
+    assert (alone.recall.n, alone.false_hits.n) == (3, 3)
     checked = rates(EXAMPLE, 0.8)
     assert (checked.right, checked.wrong) == (2, 1)
     assert checked.by_kind["paraphrase"] == (2, 3) and checked.by_kind["roles"] == (0, 1)
-    assert rates(EXAMPLE, 1.0).precision is None
+    assert math.isnan(rates(EXAMPLE, 1.0).precision_at(0.5))
 
 
 def test_both_kinds_of_paraphrase_count_as_right():
@@ -65,11 +63,30 @@ def test_wilson_covers_the_truth_about_as_often_as_it_says():
             wilson(hits, total)
 
 
-def test_gain_against_the_published_example():
-    """Newcombe (1998), table II, case (a): 56/70 against 48/80 is 0.2000, 0.0524 to 0.3339 by method 10."""
-    found = gain(wilson(56, 70), wilson(48, 80))
-    assert (found.value, found.low, found.high) == pytest.approx((20.0, 5.24, 33.39), abs=0.01)
-    assert found.n == 70
+def test_gain_of_ways_that_have_nothing_to_do_with_each_other_is_that_of_two_samples():
+    one = [place < 50 for place in range(100)]
+    other = [place % 5 < 2 for place in range(100)]
+    found, a, b = gain(one, other), wilson(50, 100), wilson(40, 100)
+    low, high = math.hypot(a.value - a.low, b.high - b.value), math.hypot(a.high - a.value, b.value - b.low)
+    assert (found.value, found.n) == (pytest.approx(10.0), 100)
+    assert (found.low, found.high) == pytest.approx((10 - 100 * low, 10 + 100 * high))
+
+
+def test_gain_covers_and_is_narrower_where_the_ways_agree():
+    """Pairs of which 0.15 are hit by one way alone and 0.05 by the other alone; false alarm under 1e-4."""
+    draw = random.Random(4)
+    covered = 0
+    for _ in range(400):
+        kinds = draw.choices(["both", "one", "other", "none"], [0.5, 0.15, 0.05, 0.3], k=80)
+        found = gain([k in ("both", "one") for k in kinds], [k in ("both", "other") for k in kinds])
+        covered += found.low <= 10.0 <= found.high
+    assert covered >= 0.90 * 400
+    half = [True] * 40 + [False] * 40
+    near = gain(half, [True] * 38 + [False] * 42)
+    far = gain(half, [False] * 42 + [True] * 38)
+    assert near.value == far.value and near.high - near.low < 0.5 * (far.high - far.low)
+    with pytest.raises(ValueError, match="same pairs"):
+        gain(half, half[1:])
 
 
 @pytest.mark.parametrize("promise", [0.1, 0.01, 0.003])
@@ -108,11 +125,3 @@ def test_the_choice_is_the_best_there_is():
         assert cut is None or rates(items, cut).wrong <= limit * traps
     with pytest.raises(ValueError, match="between 0 and 1"):
         best_threshold(EXAMPLE, 2)
-
-
-def test_scores_are_the_cosines_of_the_pairs_and_carry_the_rule():
-    negated = Pair("opposite", "Can I park here today?", "Can I not park here today?", "tune")
-    pairs = [*load_pairs("tune")[:20], negated]
-    items = score(pairs, BagOfWords())
-    assert [item.pair for item in items] == pairs
-    assert items[-1].rule == "negation" and 0.5 < items[-1].score < 1
