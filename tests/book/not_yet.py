@@ -27,6 +27,7 @@ STALE = {
     "chapters/05_paged_cache",
     "chapters/06_prefix_cache",
     "chapters/07_semantic_cache",
+    "solutions/07_semantic_cache",
     "chapters/08_batching",
     "chapters/09_scheduling",
     "chapters/10_serving",
