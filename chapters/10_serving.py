@@ -523,7 +523,7 @@ def metrics():
     return httpx.get(f"{url}/metrics", trust_env=False, timeout=60).text
 
 
-calm, _ = offer(20, rate=0.5 * mu, seed=2)
+calm, _ = offer(12, rate=0.5 * mu, seed=2)
 before = metrics()
 busy, _ = offer(MANY, rate=LOAD * mu, seed=3)
 after = metrics()
