@@ -98,10 +98,8 @@ class Number:
                 return slip.says
         if want and math.isfinite(got) and got / want > 0:
             for ratio, says in UNITS:
-                if any(
-                    math.isclose(got / want, r, rel_tol=max(self.tolerance, 1e-4) / 4)
-                    for r in (ratio, 1 / ratio)
-                ):
+                near = 5e-3 if ratio > 2 else 3e-4  # much that is no kibi lies within three figures of 1.024
+                if any(math.isclose(got / want, r, rel_tol=near) for r in (ratio, 1 / ratio)):
                     return f"The formula may be right: {says}."
         return ""
 
