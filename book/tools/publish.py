@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lumen.models.layers import Decoder
 
 TRIES = 3  # measurements of a quantity before its refusal counts
-ROUNDS, STEPS, PREFILLS = 4, 8, 3  # samples of a quantity: rounds × steps; four rounds a minute apart or so
+ROUNDS, STEPS, PREFILLS = 12, 8, 3  # samples of a quantity: rounds × steps; half a minute from round to round
 CANONICAL = [
     *(("decode", batch, context, "static") for batch in (1, 2, 4, 8) for context in (64, 256, 512, 1024)),
     *(("decode", batch, 256, "static") for batch in (16, 32)),

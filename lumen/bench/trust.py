@@ -16,7 +16,7 @@ from lumen.bench.estimate import Estimate
 from lumen.bench.timer import Timing
 
 BEATS = 0.05  # a median may be so much faster than its bound: bounds were measured, too
-SCATTER = 0.25  # the interval, as a share of the value: a virtual machine with neighbours keeps ±12 %
+SCATTER = 0.15  # the interval, as a share of the value: a virtual machine with neighbours keeps ±7 %
 STEAL = 0.03  # of the time of all cores, taken by other guests of the host
 OTHERS = 0.10  # of the time of all cores, used by other processes
 FEWEST_TICKS = 50  # half a second of one core: with fewer ticks of the kernel's clock a share says nothing
