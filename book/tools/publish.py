@@ -30,6 +30,7 @@ from lumen.bench.trust import Watch, wait_until_quiet
 from lumen.pages.ch01 import ROWS
 
 if TYPE_CHECKING:
+    from lumen.hardware import Chip
     from lumen.models.layers import Decoder
 
 TRIES = 3  # measurements of a quantity before its refusal counts
@@ -43,6 +44,21 @@ CANONICAL = [
     *(("prefill", 8, prompt, "static") for prompt in (32, 128)),
 ]
 Taken = dict[Name, tuple[Timing, Watch]]
+
+
+def calibrated() -> Chip:
+    """The machine as it is when its neighbours are quiet: a roof is the best that was seen, so it is looked at often.
+
+    The last of three to six calibrations, one whose bandwidth is near the highest of them.
+    """
+    from lumen import hardware
+
+    seen: list[float] = []
+    while True:
+        chip = hardware.measure(refresh=True)
+        seen.append(chip.bandwidth)
+        if len(seen) >= 6 or (len(seen) >= 3 and chip.bandwidth >= 0.95 * max(seen)):
+            return chip
 
 
 def sample(model: Decoder, names: Iterable[Name], rounds: int = ROUNDS) -> Taken:
@@ -118,9 +134,8 @@ def main(argv: list[str]) -> int:
         print(f"== waiting for a quiet machine, {options.patience:.0f} s at most", flush=True)
         wait_until_quiet(options.patience)
         import lumen
-        from lumen import hardware
 
-        chip = hardware.measure(refresh=True)
+        chip = calibrated()
         print(f"== {chip.name}: {chip.bandwidth / 1e9:.1f} GB/s; {chip.note}", flush=True)
         refused = measure(lumen.load("smollm2-135m").model, options.patience)
     except Refused as error:
