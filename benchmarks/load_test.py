@@ -1,6 +1,6 @@
 """To the knee: the same open-loop load on our server, llama.cpp's and vLLM's, in rounds that take turns.
 
-    python benchmarks/load_test.py              all servers that are installed: 12 minutes each; writes evidence
+    python benchmarks/load_test.py              all servers that are installed: 9 minutes each; writes evidence
     python benchmarks/load_test.py --quick      one round, two rates, 12 requests each; writes nothing
 
 Every load that is done is kept in a file beside the cache ($LUMEN_CACHE/load_test.partial.json): a run that was broken
@@ -47,11 +47,11 @@ LIMITS = (1.0, 0.15)  # seconds of TTFT and of TPOT, for what is printed; reader
 
 @dataclass(frozen=True)
 class Plan:
-    """What is offered. 140 requests a load, of which 105 are due in the steady part: 315 in three rounds."""
+    """What is offered. 100 requests a load, of which 75 are due in the steady part: 225 in three rounds."""
 
     rates: tuple[float, ...] = (1.5, 3.0, 4.5, 6.0, 9.0)
     rounds: int = 3
-    count: int = 140
+    count: int = 100
     prompt: int = 64
     answer: int = 16
     slots: int = 8

@@ -9,31 +9,12 @@ from collections.abc import Callable
 
 import pytest
 
-NOT_YET: dict[str, str] = {  # page: its rules, a blank between them
-    "10_serving": "labs",
-}
+NOT_YET: dict[str, str] = {}  # page: its rules, a blank between them
 
 
 # Executed before their last edits, on a busy machine: the next publication (`make publish`) executes them again. The
 # tests of outputs pass them over, and fail as soon as one of them is in step again.
-STALE = {
-    "chapters/01_prefill_decode",
-    "solutions/01_prefill_decode",
-    "chapters/02_roofline",
-    "chapters/02a_chips",
-    "chapters/03_measuring",
-    "chapters/04_kv_cache",
-    "solutions/04_kv_cache",
-    "chapters/05_paged_cache",
-    "chapters/06_prefix_cache",
-    "chapters/07_semantic_cache",
-    "solutions/07_semantic_cache",
-    "chapters/08_batching",
-    "chapters/09_scheduling",
-    "chapters/10_serving",
-    "solutions/09_scheduling",
-    "solutions/10_serving",
-}
+STALE: set[str] = set()
 
 # In step with its text, but it quotes a store that was measured again.
 OLDER_STORE: set[str] = set()
