@@ -55,13 +55,8 @@ def watched(model, monkeypatch):
 @pytest.mark.parametrize("cache", ["static", "dynamic", "paged"])
 @pytest.mark.parametrize(("batch", "context"), [(1, 1), (1, 33), (3, 17), (2, 64)])
 def test_every_step_sees_the_context_of_its_name(tiny, clock, monkeypatch, cache, batch, context):
-    seen = []
-    hidden = type(tiny).hidden
-    monkeypatch.setattr(
-        type(tiny),
-        "hidden",
-        lambda self, t, p, c: (seen.append((t.shape, c.lengths.tolist())), hidden(self, t, p, c))[1],
-    )
+    seen = watched(tiny, monkeypatch)
+    monkeypatch.setattr(steps, "SHORT_S", 0.03)
     measured = bench.decode_step(tiny, batch, context, cache, clock=clock)
     assert measured.name == Name("tiny", "decode", batch, context, "fp32", "default", cache)
     single = [lengths for shape, lengths in seen if shape == (batch, 1)][-40:]
@@ -72,13 +67,7 @@ def test_every_step_sees_the_context_of_its_name(tiny, clock, monkeypatch, cache
 
 @pytest.mark.parametrize("cache", ["static", "dynamic", "paged"])
 def test_every_prefill_starts_empty(tiny, clock, monkeypatch, cache):
-    seen = []
-    hidden = type(tiny).hidden
-    monkeypatch.setattr(
-        type(tiny),
-        "hidden",
-        lambda self, t, p, c: (seen.append((t.shape, c.lengths.tolist())), hidden(self, t, p, c))[1],
-    )
+    seen = watched(tiny, monkeypatch)
     measured = bench.prefill(tiny, 19, 2, cache, clock=clock)
     assert measured.name == Name("tiny", "prefill", 2, 19, "fp32", "default", cache)
     assert seen == [((2, 19), [0, 0])] * (steps.PREFILLS + 1)
@@ -90,6 +79,14 @@ def test_slow_machines_stop_at_the_fewest(tiny, clock, monkeypatch):
     monkeypatch.setattr(steps, "PREFILL_BUDGET_S", 0.002)
     assert len(bench.decode_step(tiny, clock=clock, context=8).timing.samples) == steps.FEWEST_STEPS
     assert len(bench.prefill(tiny, 8, clock=clock).timing.samples) == steps.FEWEST_PREFILLS
+
+
+def test_a_toys_steps_are_sampled_for_longer(tiny, clock, monkeypatch):
+    """A step of 7 ms was judged by a quarter of a second: its interval was 30 % of the value."""
+    monkeypatch.setattr(steps, "SHORT_S", 0.05)  # steps of a millisecond, eight a round
+    assert len(bench.decode_step(tiny, clock=clock, context=8).timing.samples) == 56
+    monkeypatch.setattr(steps, "SHORT_S", 1.0)
+    assert len(bench.decode_step(tiny, clock=clock, context=9).timing.samples) == 8 * steps.MOST_ROUNDS
 
 
 def test_the_cache_is_filled_with_what_the_model_computes(tiny):
