@@ -56,21 +56,21 @@ class Estimate:
 
     @classmethod
     def ratio(cls, a: Samples, b: Samples, unit: str = "×") -> Estimate:
-        """How many times `b` is `a`: a / b.
+        """How many times `b` is `a`: the median of a over the median of b, as who divides the shown medians finds it.
 
-        With as many samples of both, as `bench.compare` gives them, sample i of one is divided by sample i of the
-        other: a slow minute of the machine then cancels. Medians and intervals are those of the logarithms, so
-        ratio(b, a) is exactly 1 / ratio(a, b). With unequal numbers: the ratio of the medians, with a bootstrap
-        interval of fixed seed (Efron and Tibshirani 1993, section 13.3), or of the extremes below six samples.
+        The interval is a bootstrap of fixed seed (Efron and Tibshirani 1993, section 13.3). With as many samples of
+        both, as `bench.compare` gives them, it draws pairs: sample i of one with sample i of the other, so that a slow
+        minute of the machine cancels. Below six samples: the extremes. ratio(b, a) is exactly 1 / ratio(a, b).
         """
-        logs = [[math.log(_positive(x)) for x in _values(samples)] for samples in (a, b)]
-        log = _difference(*logs)
+        for sample in (*_values(a), *_values(b)):
+            _positive(sample)
+        log = _apart(_values(a), _values(b), math.log)
         return cls(math.exp(log.value), math.exp(log.low), math.exp(log.high), log.n, unit)
 
     @classmethod
     def difference(cls, a: Samples, b: Samples, unit: str = "s") -> Estimate:
-        """a - b, paired like `ratio`; difference(b, a) is exactly its negative. [s]"""
-        found = _difference(_values(a), _values(b))
+        """Median of a less median of b, with an interval like `ratio`'s; difference(b, a) is exactly its negative."""
+        found = _apart(_values(a), _values(b), float)
         return cls(found.value, found.low, found.high, found.n, unit)
 
     @property
@@ -93,13 +93,14 @@ class Estimate:
         return value, low, high
 
     def __str__(self) -> str:
-        """1.24 × (1.13 to 1.35, n = 12); seconds are shown in s, ms or µs."""
+        """1.24 × (1.13 to 1.35, n = 12), of one sample 1.24 × (n = 1); seconds are shown in s, ms or µs."""
         shown = self
         if self.unit == "s" and abs(self.value) < 1:
             factor, unit = (1e3, "ms") if abs(self.value) >= 1e-3 else (1e6, "µs")
             shown = self.scaled(factor, unit)
         value, low, high = shown.texts()
-        return f"{value}{' ' if shown.unit else ''}{shown.unit} ({low} to {high}, n = {self.n})"
+        range_ = f"{low} to {high}, " if self.n > 1 else ""
+        return f"{value}{' ' if shown.unit else ''}{shown.unit} ({range_}n = {self.n})"
 
 
 def decimals(value: float, figures: int = 3) -> int:
@@ -133,27 +134,30 @@ def _rank(n: int) -> int:
     return max(0, left - 1)
 
 
-def _difference(a: list[float], b: list[float]) -> Estimate:
-    """a - b: pairs when there are as many, else medians and a bootstrap, or the extremes for few samples."""
-    if len(a) == len(b):
-        return Estimate.of([x - y for x, y in zip(a, b, strict=True)], "")
+def _apart(a: list[float], b: list[float], scale: Callable[[float], float]) -> Estimate:
+    """scale(median of a) - scale(median of b): by pairs when there are as many, by extremes when there are few."""
     if (len(a), a) > (len(b), b):  # one order, whoever asks: the resamples of (b, a) are those of (a, b)
-        turned = _difference(b, a)
+        turned = _apart(b, a, scale)
         return Estimate(-turned.value, -turned.high, -turned.low, turned.n)
-    n, value = min(len(a), len(b)), statistics.median(a) - statistics.median(b)
-    if n < 6:
-        return Estimate(value, min(a) - max(b), max(a) - min(b), n)
-    low, high = _bootstrap(lambda x, y: x - y, a, b)
+    n, value = min(len(a), len(b)), scale(statistics.median(a)) - scale(statistics.median(b))
+    if n >= 6:
+        low, high = _bootstrap(a, b, scale)
+    elif len(a) == len(b):
+        each = [scale(x) - scale(y) for x, y in zip(a, b, strict=True)]
+        low, high = min(each), max(each)
+    else:
+        low, high = scale(min(a)) - scale(max(b)), scale(max(a)) - scale(min(b))
     return Estimate(value, min(low, value), max(high, value), n)
 
 
-def _bootstrap(of: Callable[..., object], a: list[float], b: list[float]) -> tuple[float, float]:
-    """The middle 95 % of of(median of a resampled, median of b resampled)."""
+def _bootstrap(a: list[float], b: list[float], scale: Callable[[float], float]) -> tuple[float, float]:
+    """The middle 95 % of what lies between the medians of resamples; as many samples of both are drawn in pairs."""
     import numpy as np
 
     dice = np.random.default_rng(SEED)
-    medians = [
-        np.median(np.asarray(x)[dice.integers(0, len(x), (RESAMPLES, len(x)))], axis=1) for x in (a, b)
-    ]
-    low, high = np.quantile(np.asarray(of(*medians)), [(1 - COVERAGE) / 2, (1 + COVERAGE) / 2])
+    drawn = dice.integers(0, len(a), (RESAMPLES, len(a)))
+    other = drawn if len(a) == len(b) else dice.integers(0, len(b), (RESAMPLES, len(b)))
+    medians = (np.median(np.asarray(x)[i], axis=1).tolist() for x, i in ((a, drawn), (b, other)))
+    found = [scale(x) - scale(y) for x, y in zip(*medians, strict=True)]
+    low, high = np.quantile(found, [(1 - COVERAGE) / 2, (1 + COVERAGE) / 2])
     return float(low), float(high)

@@ -35,7 +35,8 @@ def decode_step(
     """One decode step of `batch` rows whose new token sees `context` positions, itself included.
 
     Measured once per machine and kept. 32 steps in four rounds, 24 when they take over 4 s, up to 160 when they take
-    less than a second; after each the cache is rewound, off the clock, so that the context stays. The step ends with the greedy choice of the next token.
+    less than a second; after each the cache is rewound, off the clock, so that the context stays. The step ends with
+    the greedy choice of the next token.
     """
     name = name_of(model, "decode", batch, context, cache)
     seconds, why = floor(model, name)

@@ -12,12 +12,15 @@ from lumen.explore.theme import figure, palette
 UNITS = {"s": 1.0, "ms": 1e3, "µs": 1e6}
 
 
-def waterfall(parts: Sequence[tuple[str, float]], title: str, unit: str = "ms") -> go.Figure:
+def waterfall(
+    parts: Sequence[tuple[str, float]], title: str, unit: str = "ms", until: float = 0.0
+) -> go.Figure:
     """Parts of a measured time, in seconds, as bars that start where the last one ended, and their sum below.
 
     `parts` are those of `lumen.cost.waterfall`: (label, seconds) from the floor down. A part called "residual" is
     hatched and always signed, any other only when it takes time away. `title` states the finding; `unit` is "s", "ms"
-    or "µs". ValueError without parts, or for one that is no finite number.
+    or "µs". The bars' room ends at `until` seconds at least, for figures that are compared. ValueError without parts,
+    or for one that is no finite number.
 
     >>> waterfall([("floor", 0.016), ("operator starts", 0.006), ("residual", -0.001)], "Most of it is reading")
     """
@@ -34,7 +37,7 @@ def waterfall(parts: Sequence[tuple[str, float]], title: str, unit: str = "ms") 
         size = scale * seconds
         bars.append((name, at, size))
         at += size
-    right = max(max(start, start + size) for _, start, size in bars)
+    right = max(scale * until, *(max(start, start + size) for _, start, size in bars))
     left = min(0.0, min(start + size for _, start, size in bars))
     room = 0.85 * (right - left)  # for the longest bar's label, on a phone too
     fig = figure(title, x=f"time ({unit})", y="part of the time", height=92 + 46 * (len(bars) + 1))

@@ -124,3 +124,16 @@ def test_a_miss_takes_a_timing_and_other_units():
     )
     with pytest.raises(ValueError, match="above 0"):
         miss(0.0, Timing((1.0,)))
+
+
+def test_an_estimate_inside_brackets_loses_its_own():
+    text = says(est(1.14, 1.07, 1.22), more="{size} longer ({estimate})", less="-", same="({low} to {high})")
+    assert text == "14 % longer (1.14 ×, 1.07 to 1.22, n = 12)"
+    text = says(
+        est(1.14, 1.07, 1.22), more="now {estimate}, as (one) said", less="-", same="({low} to {high})"
+    )
+    assert text == "now 1.14 × (1.07 to 1.22, n = 12), as (one) said"
+
+
+def test_a_single_sample_has_no_interval_to_show():
+    assert str(Estimate(0.816, 0.816, 0.816, 1, "s")) == "816 ms (n = 1)"
