@@ -499,8 +499,7 @@ markdown(ch03.testers_text(testers))
 # of its own, and measure from then. Correcting a waiting tester's numbers afterwards, as above, is second best.
 #
 # In the explorer the same tester has one connection for each place of the server. Pull the freeze to 0 with even
-# arrivals: both testers agree. Raise it. Then set it to 0 again, choose random arrivals and raise the load; then give the
-# server 64 places.
+# arrivals: both testers agree. Raise it. Then set it to 0 again, choose random arrivals and raise the load.
 
 # %%
 QueueLoad(load=0.75, freeze=2.0)
@@ -628,8 +627,9 @@ def full_rate(count):
 # \end{aligned}
 # $$
 #
-# At a rate of $r$ requests a second, reading prompts takes the share $r\,p$ of the time, and steps get the rest. The load
-# is the share of places that are taken: rate × time in a place, over places.
+# At a rate of $r$ requests a second, reading prompts takes the share $r\,p$ of the time, and steps get the rest: TPOT is
+# that with all places taken, the slowest. The load is the share of places that are taken: rate × time in a place, over
+# places.
 
 # %% tags=["hide-input", "nbval-check-output"]
 mu = full_rate(64)
@@ -648,8 +648,8 @@ ch03.engine_figure(by_load, idle, tail)
 #
 # ## Goodput
 #
-# Let us offer the engine more and more, beyond what it can do, and promise what MLPerf asks of a chat with this size of model:
-# TTFT within 500 ms, TPOT within 30 ms.
+# Let us offer the engine more and more, beyond what it can do, and promise what MLPerf's interactive scenario asks of this
+# size of model: TTFT within 500 ms, TPOT within 30 ms.
 
 # %%
 LOOSE = "TTFT 500, TPOT 30 ms"
@@ -787,7 +787,7 @@ production_table(ch03.PRODUCTION, ("tool", "what", "flag or metric"))
 # Ours is `lumen load --request-rate 4 --goodput ttft:500 tpot:50 --save-result`, for any server of OpenAI's style, with
 # vLLM's report ([chapter 10](10_serving.ipynb)). It sends in an open loop, each request in a task of its own.
 #
-# Two gaps to know. `--goodput` takes ttft, tpot and e2el, in vLLM as in lumen: a server that stalls can be all good, so read
+# Two holes to know. `--goodput` takes ttft, tpot and e2el, in vLLM as in lumen: a server that stalls can be all good, so read
 # p99 of ITL beside it. And with `--request-rate` *and* `--max-concurrency` vLLM's client holds requests back when the server
 # is slow, while TTFT counts from the sending. It prints the time held back as "Client-side Queueing" and a latency that
 # includes it, but no such TTFT ([source](https://github.com/vllm-project/vllm/blob/009e6d4a1cd6ba3fb2a9fc00f4ec06f5297232a1/vllm/benchmarks/serve.py),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -122,7 +123,7 @@ def four_times(answer: Record) -> Table:
         ["TTFT", milliseconds(answer.ttft), "nothing", "time to first token: here the prefill alone"],
         [
             "$\\text{ITL}_i$",
-            f"{milliseconds(usual)} to {milliseconds(longest)}",
+            f"{milliseconds(min(answer.itl))} to {milliseconds(longest)}",
             "**the stall**",
             f"inter-token latency: {len(answer.itl)} gaps, one by one",
         ],
@@ -135,7 +136,7 @@ def four_times(answer: Record) -> Table:
 def promises() -> Table:
     """MLPerf's limits."""
     rows = [
-        [name, f"{a[0]:,} · {a[1]} ms", f"{b[0]:,} · {b[1]} ms", f"{1e3 / a[1]:.0f} · {1e3 / b[1]:.0f}"]
+        [name, f"{a[0]:,} · {a[1]} ms", f"{b[0]:,} · {b[1]} ms", f"{1e3 / a[1]:.3g} · {1e3 / b[1]:.3g}"]
         for name, (a, b) in MLPERF.items()
     ]
     headers = ["model", "server: TTFT · TPOT", "interactive: TTFT · TPOT", "tokens/s for a reader"]
@@ -194,7 +195,7 @@ def rare() -> str:
         f"**Takeaway.** A gap beyond p99 is not rare for a user. If such gaps come independently, "
         f"{100 * (1 - 0.99**499):.0f} % of the answers of 500 tokens have one, and {100 * (1 - 0.999**499):.0f} % one "
         f"beyond p99.9. For half of them to have no stall, no more than one gap in "
-        f"{1 / (1 - 0.5 ** (1 / 499)):,.0f} may be one. Choose the percentile by the length of the answer."
+        f"{math.ceil(1 / (1 - 0.5 ** (1 / 499))):,} may be one. Choose the percentile by the length of the answer."
     )
 
 
@@ -203,7 +204,7 @@ def one_freeze(service: float, frozen: float, requests: int) -> str:
     """The two times of the question."""
     return (
         f"A request takes **{milliseconds(service)}**, the freeze **{milliseconds(frozen)}**: {frozen / service:.1f} "
-        f"times as long. It comes with request {requests // 5} of {requests}."
+        f"times as long. It comes after {requests // 5} of the {requests} requests."
     )
 
 
@@ -230,9 +231,9 @@ class Testers:
         return [sum(value > 2 * self.service for value in values) for values in self.latencies(who, intended)]
 
     def forecast(self) -> float:
-        """Late requests for one freeze: (freeze / s - 1) · load / (1 - load), as far as the run goes."""
+        """Late requests for one freeze: (freeze / s - 1) · load / (1 - load) rounded up, as far as the run goes."""
         late = max(0.0, (self.freeze / self.service - 1) * self.load / (1 - self.load))
-        return min(float(self.requests - self.requests // 5), late)
+        return float(min(self.requests - self.requests // 5, math.ceil(late)))
 
     def inside(self, services: Sequence[float]) -> tuple[float, float]:
         """Median service time of a round and its freeze. [s]"""
@@ -260,7 +261,7 @@ def testers_figure(t: Testers) -> go.Figure:
     lines = (
         ("sends on time", "sends", True, palette.orange),
         ("waits, from the sending", "waits", False, palette.blue),
-        ("sends on time, server that batches", "batched", True, palette.green),
+        ("on time, batching server", "batched", True, palette.green),
     )
     for i, (name, who, intended, color) in enumerate(lines):
         records = t.rounds[who][0][0]
@@ -324,18 +325,18 @@ def correction_in_order(est: Estimate) -> str:
     )
 
 
-@sentence(example={}, unit="×", more_words=["finds {x} times", "too many"], less_words=["too few"])
+@sentence(example={}, unit="×", more_words=["finds {x} times", "too high"], less_words=["too low"])
 def correction_batched(est: Estimate) -> str:
     """Corrected count over true count on a server that takes everybody who waits into one pass."""
     return says(
         est,
         worth=0.15,
-        more="On a server that takes everybody who waits into one pass the correction is too many: it finds {x} "
+        more="On a server that takes everybody who waits into one pass the corrected count is too high: it finds {x} "
         "times the slow requests there were. The waiting tester lets no two requests meet, so it charges a queue "
         "that this server would not have had.",
         same="On a server that takes everybody who waits into one pass these rounds show no difference to the "
         "corrected count.",
-        less="On a server that takes everybody who waits into one pass the corrected count is too few in these "
+        less="On a server that takes everybody who waits into one pass the corrected count is too low in these "
         "rounds, {x} of every 1.",
     )
 
@@ -370,7 +371,7 @@ def testers_text(t: Testers) -> str:
         "$s / \\text{load}$. Afterwards it answers one every $s$, so from request to request the wait shrinks by "
         "$s / \\text{load} - s$. It is above $s$ for\n\n"
         "$$ \\left(\\frac{\\text{freeze}}{s} - 1\\right) \\cdot \\frac{\\text{load}}{1 - \\text{load}} $$\n\n"
-        f"requests: each service time of freeze beyond the first makes {t.load / (1 - t.load):.1f} of them late. "
+        f"requests, rounded up: each service time of freeze beyond the first makes {t.load / (1 - t.load):.1f} late. "
         f"In requests: {miss(t.forecast(), Estimate.of([max(1.0, c) for c in true], ''), why)}\n\n"
         f"{undercount(Estimate.ratio(at_least[0], at_least[2]))} "
         f"{correction_in_order(Estimate.ratio(at_least[3], at_least[0]))}\n\n"
@@ -412,13 +413,14 @@ def places_text(curves: Mapping[int, Mapping[float, Any]]) -> str:
     rows = [
         [c, v[0.9], v[0.95], f"{100 * float(np.mean(curves[c][0.9] > 1.001)):.0f} %"] for c, v in at.items()
     ]
-    shown = table_markdown(rows, ["places", "p99, 90 %", "p99, 95 %", "wait, 90 %"], "rrrr")
+    shown = table_markdown(rows, ["places", "p99, 90 %", "p99, 95 %", "who waits, 90 %"], "rrrr")
     most = max(at)
     return (
         f"{shown}\n\nWith {most} places {most / 10:.1f} of them are free on average at 90 %, and it takes a crowd to "
         f"fill them all. With one place, nine arrivals in ten find it taken. The factor $1 / (1 - \\text{{load}})$ "
         "is that of one server; the more places, the nearer to full a server may run before waits are long. A rule "
-        "such as “stay below 70 %” fits one number of places."
+        "such as “stay below 70 %” fits one number of places. See it in the explorer above: no freeze, random arrivals, "
+        f"{most} places."
     )
 
 
@@ -434,7 +436,7 @@ def engine_figure(played: Mapping[float, Played], idle: float, queue: Mapping[fl
     for name, line, color, anchor in (
         ("engine, p99", p99, palette.orange, "right"),
         ("engine, p50", p50, palette.ochre, "left"),
-        ("64 places, p99", dict(queue), palette.blue, "left"),
+        ("post office, p99", dict(queue), palette.blue, "left"),
     ):
         fig.add_scatter(x=list(line), y=list(line.values()), mode="lines+markers", line_color=color)
         shift = 16 if anchor == "right" else -14
@@ -498,12 +500,12 @@ def prices_text(
         f"rate of {few[0]} places and {100 * mid[3][loose][0]:.0f} % of that of {mid[0]}: a token costs "
         f"{1 / few[3][loose][0]:.2f} and "
         f"{1 / mid[3][loose][0]:.2f} times what it would on the full machine. The tighter one leaves "
-        f"{100 * many[3][tight][0]:.0f} % of {many[0]} places, for with more of them taken every step is too long, "
+        f"{100 * many[3][tight][0]:.0f} % of that of {many[0]}, for with more places taken every step is too long, "
         f"and {cheapest[0]} places sell the cheapest token of the three. **The number of places sets latency and "
         "price together.**\n\n"
-        f"All of this is *predicted*, at datasheet rates and {price}. Of {slower[2]} prefills that others "
-        f"published for this chip the middle one took {slower[3]:.1f} times its bound "
-        "([chapter 2](02_roofline.ipynb) shows all). An engine that is slower by a factor keeps a promise as far as "
+        f"All of this is *predicted*, at datasheet rates and {price}. The {slower[2]} prefills that others "
+        f"published for this chip took {slower[3]:.1f} times their bound in the median "
+        "([chapter 2a](02a_chips.ipynb) shows all). An engine that is slower by a factor keeps a promise as far as "
         "this one keeps one that is tighter by it, so the shares do not carry over either: take the kind of "
         "trade from here, and its numbers from your own load test."
     )
@@ -602,7 +604,7 @@ def slips(
             milliseconds(answer.ttft + answer.tpot * answer.output_len),
             milliseconds(answer.latency),
         ],
-        ["an empty function, timed once a reading", f"{1e9 * empty[0]:.0f} ns", f"{1e9 * empty[1]:.0f} ns"],
+        ["an empty function, timed once a reading", f"{1e9 * empty[0]:,.0f} ns", f"{1e9 * empty[1]:,.0f} ns"],
     ]
     if pushed is not None:
         rows.append(["first call of a streamer as a token", milliseconds(pushed[0]), milliseconds(pushed[1])])

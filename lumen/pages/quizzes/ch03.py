@@ -44,28 +44,23 @@ QUESTIONS = [
         ],
     },
     {
-        "kind": "choice",
-        "question": "A server takes all who wait into one forward. A script sends one request, waits, sends the "
-        "next, and "
-        "counts each from when it was due. Once the server freezes. What will the script report?",
-        "choices": [
+        "kind": "numeric",
+        "question": "A server takes one request at a time, 50 ms each. Requests are due evenly, at a load of 80 %. Once the "
+        "server freezes for 510 ms. How many take more than 100 ms, counted from when they were due?",
+        "answer": 37,
+        "tolerance": 0.5,
+        "unit": "requests",
+        "right": "(510 / 50 − 1) · 0.8 / 0.2 = 36.8: 37 of them, the frozen one included.",
+        "wrong": "(freeze / s − 1) · load / (1 − load), rounded up.",
+        "slips": [
+            {"answer": 36, "why": "Rounded down, that leaves out one of them: the frozen one counts, too."},
+            {"answer": 40.8, "why": "A wait of 50 ms does no harm: the freeze counts less one service time."},
             {
-                "text": "More slow requests than real users would see",
-                "ok": True,
-                "why": "Real users would have met in the line and left it together. The script works off the backlog "
-                "one by "
-                "one, and charges every step of it.",
+                "answer": 8.5,
+                "tolerance": 0.7,
+                "why": "So many are due during the freeze. The backlog makes those late who come after it.",
             },
-            {
-                "text": "Fewer, as always when a tester waits",
-                "why": "Fewer when it counts from the sending. Counted from when each was due, nothing is forgotten; "
-                "but the "
-                "server is asked in a way in which it cannot batch.",
-            },
-            {
-                "text": "The same number: it counts from when they were due",
-                "why": "That holds for a server that takes one request at a time, in order.",
-            },
+            {"answer": 1, "why": "So many a tester counts who waits for each answer, from the sending."},
         ],
     },
     {
@@ -126,7 +121,7 @@ QUESTIONS = [
                 "amount.",
             },
             {
-                "text": "These three numbers do not say.",
+                "text": "These three numbers do not say",
                 "ok": True,
                 "why": "You need the samples, or histograms with the same buckets, added up.",
             },
