@@ -136,7 +136,7 @@ def answer(step, new):
 # %% tags=["nbval-ignore-output"]
 answer(without_cache, 2), answer(with_cache(), 2)  # warm-up
 runs = []
-for _ in range(3):  # the two take turns
+for _ in range(6):  # the two take turns
     runs.append((answer(without_cache, NEW), answer(with_cache(), NEW)))
 story = runs[0][0][0]
 assert all(tokens == story for pair in runs for tokens, _ in pair)
@@ -157,7 +157,8 @@ markdown(ch04.opening(slow, fast, len(prompt)))
 # ## Seven tokens, and what changed
 #
 # Take the first six tokens of that text. Every layer turns each token into a query, a key and a value. Then the seventh
-# token is known. Which of the old vectors are different now? We write them all down, twice, and compare.
+# token is known. Which of the old vectors are different now? Every layer hands its vectors to the `update` of a cache, so
+# a cache that only takes notes writes them all down. Twice, and compare.
 
 
 # %%
@@ -231,7 +232,7 @@ markdown(ch04.without_mask(encoder))
 # 3's output. Nobody asks it again. Keys and values are different: every later token reads them, in every step. That is
 # why it is called a [KV cache](../book/glossary.md#term-KV-cache) and not a QKV cache.
 #
-# Step through it. Orange rows are computed in this pass, blue ones are read.
+# Step through it. From here on a *row* is one token on its way through all layers: this chapter counts work in rows.
 
 # %% tags=["hide-input"]
 KVStepper(prompt=5, steps=6)
@@ -240,8 +241,8 @@ KVStepper(prompt=5, steps=6)
 # ## Build it
 #
 # A cache has to do three things: keep keys and values per layer, hand them back together with the new ones, and know
-# *which position each [slot](../book/glossary.md#term-slot) holds*. The last one looks like bookkeeping, and every bug of this chapter lives there, so here a position
-# is data: one integer per slot, −1 for "no token here".
+# *which position each [slot](../book/glossary.md#term-slot) holds*. The last one looks like bookkeeping, and every bug of
+# this chapter lives there, so here a position is data: one integer per slot, −1 for "no token here".
 #
 # Models of this course call a cache in a fixed order. `begin(pos)` comes once before the first layer, `update` once per
 # layer, `advance(pos)` once after the last. Attention itself is in the base class, under a single mask rule: a query reads a
@@ -430,8 +431,8 @@ markdown(
 # %% [markdown]
 # ## The n² law, and what a prompt does to it
 #
-# Count the rows, first without a prompt. For an answer of $n$ tokens the steps without a cache run 1, 2, 3, … $n$ rows,
-# which is $n(n+1)/2$ in all. With a cache they run one row each. The ratio is $(n+1)/2$, so it grows with the answer.
+# Count the rows, first behind a single start token. For an answer of $n$ tokens the steps without a cache run 1, 2, 3, … $n$
+# rows, which is $n(n+1)/2$ in all. With a cache they run one row each. The ratio is $(n+1)/2$, so it grows with the answer.
 # Attention goes the same way, one power higher: from $\sum i(i+1)/2 \approx n^3/6$ pairs of a query and a key to
 # $\sum i \approx n^2/2$.
 
@@ -442,24 +443,22 @@ ch04.law_figure(slow, fast, len(prompt))
 markdown(ch04.law_story(slow, len(prompt)))
 
 # %% [markdown]
-# But nobody sends an empty prompt. Without a cache every step runs the prompt again. How many times less work is it with
-# one?
+# But nobody sends a prompt of one token. Behind $P$ of them every step without a cache runs the prompt again:
+# $nP + n(n-1)/2$ rows in all, against $P + n - 1$ with one. How many times less is that?
 
 # %% tags=["hide-input", "nbval-check-output"]
 table(*ch04.saving_table())
 markdown(ch04.saving_story())
 
 # %% [markdown]
-# The prompt makes the cache *more* valuable, not less, as long as more than one token is asked for. (The formula counts
-# $n$ steps behind a prompt of $P$ tokens that a
-# [prefill](../book/glossary.md#term-prefill) has read: $nP + n(n+1)/2$ rows against $P + n$. The loop above gets
-# its first token out of the prompt's own pass, so its count is a shade lower.)
+# The prompt makes the cache *more* valuable, not less, as long as more than one token is asked for: the first one comes out
+# of the prompt's own pass, the [prefill](../book/glossary.md#term-prefill), on both sides.
 #
 # All that was paid in bytes. How many?
 #
 # ## What remembering costs
 #
-# Per token and layer: one key and one value, for each KV head, of `head_dim` numbers.
+# Per token and layer: one key and one value for each KV head, each as many numbers as a head is wide.
 #
 # $$
 # \begin{aligned}
@@ -482,7 +481,7 @@ table(*ch04.kappa_table(), stack=True)
 
 # %% [markdown]
 # Read the table twice. Llama-3-8B is larger than Llama-2-7B and its token costs a quarter, because eight KV heads serve 32
-# query heads. And a token of Llama-3-70B, ten times the model, costs less than one of Llama-2-7B.
+# query heads ([GQA](../book/glossary.md#term-GQA)). And a token of Llama-3-70B, ten times the model, costs less than one of Llama-2-7B.
 #
 # The interview question that belongs here: *Llama-3-70B, 64 users, 8,192 tokens each, 16 bits. How much memory?*
 
@@ -490,7 +489,8 @@ table(*ch04.kappa_table(), stack=True)
 markdown(ch04.interview())
 
 # %% [markdown]
-# Memory is half of it. A [decode](../book/glossary.md#term-decode) step of a batch *reads* the weights once and every user's cache once:
+# Memory is half of it. A [decode](../book/glossary.md#term-decode) step *reads* all weights, $W$ bytes, once, and the cache
+# of each of the $B$ users, $L$ tokens long, once:
 #
 # $$ \text{bytes per step} = W + B \, L \, \kappa $$
 #
@@ -505,8 +505,8 @@ markdown(ch04.crossing_story())
 # %% [markdown]
 # This is the picture behind most of the chapters to come: fewer KV heads, fewer bits, fewer tokens kept.
 #
-# How many users fit *your* chip? Choose a model and a card. It starts with 32 users of Llama-2-7B, who do not fit: what
-# stands out in orange, right of the line, is what the card does not hold.
+# How many users fit *your* chip? Choose a model and a card. It starts with 32 users of Llama-2-7B, who do not fit: orange,
+# right of the line, is what the card does not hold. A tenth of it is kept free besides, so even fewer users fit.
 
 # %% tags=["hide-input"]
 CacheSize(
@@ -574,7 +574,7 @@ by_model = [
 reveal(
     guess=my_copy,
     model=by_model[0] / by_model[1],
-    measured=copy.value,
+    measured=ch04.copy_ratios(steps[4096]),
     unit="×",
     what="dynamic step over static step",
     title=ch04.copy_title(copy),
@@ -665,8 +665,9 @@ table(*ch04.chunk_table(chunked, sizes))
 
 # %% [markdown]
 # One token at a time hides the fault, and so does the whole prompt. Sixteen at a time shows it. Feeding a prompt in
-# pieces is called [chunked prefill](../book/glossary.md#term-chunked-prefill); [speculative decoding](../book/glossary.md#term-speculative-decoding) also puts several
-# tokens on a cache. Both are ordinary forwards here, because the mask comes from positions.
+# pieces is called [chunked prefill](../book/glossary.md#term-chunked-prefill);
+# [speculative decoding](../book/glossary.md#term-speculative-decoding) also puts several tokens on a cache. Both are
+# ordinary forwards here, because the mask comes from positions.
 #
 # Padding is the same thing again. Three prompts of unequal length make a rectangle; the holes have position −1. On which
 # side they lie must not matter.
@@ -786,6 +787,7 @@ for i in range(window, window + ahead - 1):
     kept.append(last_row(plays[:, i : i + 1], newest, stubborn))
 kept = torch.stack(kept, 1)
 
+# in one pass, which equals going on with a cache, as shown above
 by_half = gpt(plays[:, window // 2 : -1])[:, window // 2 - 1 :]
 assert (kept - recompute)[:, 0].abs().max() < 1e-2  # nothing slid yet
 assert (kept - recompute)[:, 1:].abs().max() > 1e-2

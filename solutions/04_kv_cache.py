@@ -396,9 +396,9 @@ grader.check("slots-and-positions", MendedCache)
 #
 # Numbers such as these circulate in introductions. **Two** of the four statements do not hold as they stand. Which? And by
 # what factor does a cache cut the computed rows for an answer of 200 tokens behind a prompt of 1,000? Count as the
-# chapter's formula does: the prompt has been read, then each step adds one token.
+# chapter's formula does: the prompt's own pass gives the first token, each further pass one more.
 #
-# - **a** Without a cache and from an empty prompt, an answer of 512 tokens runs 512 · 513 / 2 token rows through the model.
+# - **a** Without a cache and behind a single token, an answer of 512 tokens runs 512 · 513 / 2 rows through the model.
 # - **b** Whatever the prompt, a cache cuts the rows for an answer of 512 tokens by a factor of about 256.
 # - **c** For an answer of one token a cache does not cut the work at all.
 # - **d** A token of context costs 320 KiB in Llama-2-70B in 16 bits, so 100 users with 4,096 tokens each need 131 GB.
@@ -410,12 +410,12 @@ grader.check("slots-and-positions", MendedCache)
 # </details>
 # <details><summary>Hint 2: a number to aim at</summary>
 #
-# With a cache 1,000 + 200 rows are computed. Without one it is more than two hundred thousand.
+# With a cache 1,000 + 199 rows are computed. Without one it is more than two hundred thousand.
 #
 # </details>
 # <details><summary>Hint 3: the line</summary>
 #
-# $(nP + n(n+1)/2) \,/\, (P + n)$, with $n$ tokens of answer and $P$ of prompt.
+# $(nP + n(n-1)/2) \,/\, (P + n - 1)$, with $n$ tokens of answer and $P$ of prompt.
 #
 # </details>
 
@@ -425,8 +425,8 @@ def saves_256() -> tuple[str, float]:
     """Letters of the two that do not hold, such as "ac"; the factor."""
     ### BEGIN SOLUTION
     answer, prompt = 200, 1000
-    without = answer * prompt + answer * (answer + 1) / 2
-    return "bd", without / (prompt + answer)
+    without = answer * prompt + answer * (answer - 1) / 2
+    return "bd", without / (prompt + answer - 1)
     ### END SOLUTION
 
 
@@ -434,7 +434,7 @@ def saves_256() -> tuple[str, float]:
 grader.check("saves-256", saves_256)
 
 # %% [markdown] tags=["solution-only"]
-# Statement b is right for an empty prompt; behind a prompt the factor is larger. Statement d mixes units: 320 KiB are
+# Statement b is right for a prompt of one token; behind a prompt the factor is larger. Statement d mixes units: 320 KiB are
 # 327.68 kB. A slip of 2.4 % is small; the same habit costs 7 % between GiB and GB.
 
 # %% [markdown]

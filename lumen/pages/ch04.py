@@ -141,9 +141,9 @@ def answer_story(ratio: Estimate, work: float, many: Measured, one: Measured, ch
         f"{saved(ratio, work)} What rows cost can be measured alone. A pass over {many.name.context} rows takes "
         f"{milliseconds(many.seconds)}, a pass over one row {milliseconds(one.seconds)}: {many.name.context} times the "
         f"rows, {many.seconds / one.seconds:.1f} times the time. Both read all weights, {weights / 1e9:.2f} GB, which "
-        f"at {chip.bandwidth / 1e9:.1f} GB/s is {milliseconds(weights / chip.bandwidth)}. On the roofline a step "
-        f"without "
-        "a cache stands to the *right* of one with a cache: it does more arithmetic for the same bytes."
+        f"at {chip.bandwidth / 1e9:.1f} GB/s is {milliseconds(weights / chip.bandwidth)}; what stands above that is "
+        "taken apart in [chapter 2](02_roofline.ipynb). On the roofline a step without a cache stands to the *right* of one "
+        "with a cache: it does more arithmetic for the same weights."
     )
 
 
@@ -207,18 +207,16 @@ def law_story(slow: Curves, prompt: int) -> str:
 
 
 def saving_table() -> Table:
-    prompts, answers = [0, 128, 2048], [1, 32, 512]
-    rows: list[list[Any]] = [
-        [f"{p:,}"] + [f"{cost.cache_saving(a, p):.1f}" for a in answers] for p in prompts
-    ]
+    prompts, answers = [1, 128, 2048], [1, 32, 512]
+    rows: list[list[Any]] = [[f"{p:,}"] + [f"{totals(p, a).ratio:.1f}" for a in answers] for p in prompts]
     return rows, ["tokens in the prompt", *[f"answer of {a}" for a in answers]], "rrrr"
 
 
 def saving_story() -> str:
     return (
-        f"For 512 tokens the cache saves **{cost.cache_saving(512):.1f}×** on an empty prompt and "
-        f"**{cost.cache_saving(512, 2048):.1f}×** behind 2,048 tokens. For one token it saves nothing: "
-        f"{cost.cache_saving(1, 2048):.0f}×, whatever the prompt."
+        f"For 512 tokens the cache saves **{totals(1, 512).ratio:.1f}×** behind a single token and "
+        f"**{totals(2048, 512).ratio:.1f}×** behind 2,048. For one token it saves nothing: "
+        f"{totals(2048, 1).ratio:.0f}×, whatever the prompt."
     )
 
 
@@ -261,7 +259,7 @@ def crossing() -> float:
 def crossing_figure() -> go.Figure:
     llama, users = CONFIGS["llama-2-7b"], [1, 2, 4, 8, 16, 32]
     fig = figure(
-        f"Llama-2-7B at 4,096 tokens: from a batch of {crossing():.1f} on, the cache outweighs the weights",
+        f"Llama-2-7B at 4,096 tokens: from {math.ceil(crossing())} users on, the cache outweighs the weights",
         x="users in the batch",
         y="GB, held and read in every step",
         log_x=True,
@@ -294,6 +292,12 @@ def crossing_story() -> str:
 # two ways to keep it ------------------------------------------------------------------------------
 def copy_ratio(steps: Mapping[str, Timing]) -> Estimate:
     return Estimate.ratio(steps["dynamic"], steps["static"])
+
+
+def copy_ratios(steps: Mapping[str, Timing]) -> list[float]:
+    """Dynamic over static, round by round."""
+    pairs = zip(steps["dynamic"].samples, steps["static"].samples, strict=True)
+    return [dynamic / static for dynamic, static in pairs]
 
 
 def copy_title(ratio: Estimate) -> str:
@@ -453,13 +457,15 @@ def halved(gap: Estimate, sees: str) -> str:
 def policy_story(losses: Mapping[str, tuple[int, Sequence[float], float]], window: int, ahead: int) -> str:
     """What the table of policies shows, chosen by the intervals over the passages."""
     base, half = losses["recompute"][1], window // 2
+    vocab = CONFIGS["gptlite"].vocab_size
     sees = f"{half} to {half + ahead - 1} characters"
 
     def gap(name: str) -> Estimate:
         return Estimate.of([a - b for a, b in zip(losses[name][1], base, strict=True)], unit="nats")
 
     return (
-        f"{stale(gap('keep the old rows'))} {halved(gap('slide by half'), sees)} (Intervals are over {len(base)} "
+        f"{stale(gap('keep the old rows'))} Blind guessing among the {vocab} characters costs {math.log(vocab):.2f}. "
+        f"{halved(gap('slide by half'), sees)} (Intervals are over {len(base)} "
         f"passages. From one slide to the next, sliding by half computes two rows a character: {half} again and {half} "
         f"to go on, for {half} new ones.)"
     )
@@ -520,15 +526,14 @@ def recap(
 ) -> str:
     """`wrong`: error of the top-left mask in chunks; `shift`: change of the first layer's keys, of RoPE's logits."""
     return (
-        f"- **K and V of old tokens stay as they are** in a causal model: changed by {tiny(worst)} at most when "
-        f"a token "
-        f"was added, and by {encoder['K']:.0%} without the mask. Old queries stay too, but nobody asks them again.\n"
+        "- **K and V of old tokens stay as they are** in a causal model: the largest change when a token was added is "
+        f"{tiny(worst)}; without the mask, {encoder['K']:.0%}. Old queries stay too, but nobody asks them again.\n"
         f"- **κ = 2 · layers · KV heads · head width · bytes**: {kappa:,.0f} bytes for SmolLM2 in fp32, "
         f"{cost.kv_bytes_per_token(CONFIGS['llama-3-8b']) / 2**10:.0f} KiB for Llama-3-8B in bf16. 64 users at 8,192 "
         f"tokens of Llama-3-70B are {cost.kv_bytes(CONFIGS['llama-3-70b'], 8192, 64) / 1e9:.0f} GB.\n"
         f"- **Work saved: {work:.0f}× on our answer, time saved: {ratio}.** For 512 tokens "
-        f"{cost.cache_saving(512):.1f}× of work on an empty prompt, {cost.cache_saving(512, 2048):.1f}× behind 2,048 "
-        "tokens, 1× for an answer of one token.\n"
+        f"{totals(1, 512).ratio:.1f}× of work behind one token, {totals(2048, 512).ratio:.1f}× behind 2,048; 1× for an "
+        "answer of one token.\n"
         f"- **The mask comes from positions.** The top-left triangle is wrong by {wrong:.0%} in chunks of 16 and right "
         "one by one.\n"
         f"- **A cache holds the past at its positions.** With learned positions a window that slides keeps no key: the "
@@ -539,8 +544,8 @@ def recap(
 def takeaway(kappa: float) -> str:
     return (
         "**Takeaway.** Count bytes before you count FLOPs. The cache turns arithmetic into memory that must be held "
-        f"and read: {kappa / 2**10:.0f} KiB a token here, and beyond a batch of {crossing():.1f} (Llama-2-7B, 4,096 "
-        "tokens) it weighs more than the model."
+        f"and read: {kappa / 2**10:.0f} KiB a token here, and from {math.ceil(crossing())} users on (Llama-2-7B, "
+        "4,096 tokens) it weighs more than the model."
     )
 
 

@@ -180,24 +180,24 @@ exercises.add(
         why={
             "a": "Step i runs i rows, and 1 + 2 + … + 512 = 512 · 513 / 2.",
             "b": "Without a cache the prompt is run again for every token, so the factor grows with it.",
-            "c": "With one token there is no second step that could reuse anything: P + 1 rows either way.",
+            "c": "With one token there is no second step that could reuse anything: P rows either way.",
             "d": "320 are KiB, 327,680 bytes. 100 · 4,096 · 327,680 bytes = 134 GB; 131 takes 320 for thousands.",
         },
         number=Number(
-            lambda: cost.cache_saving(200, 1000),
+            (200 * 1000 + 200 * 199 / 2) / (1000 + 199),
             unit="times",
             slips=[
-                Slip(100.5, "That is for an empty prompt."),
+                Slip(100.5, "That is for a prompt of one token."),
                 Slip(
                     600.5,
                     "(n+1)/2 with n = 1,200 counts the prompt as if it had been written token by token.",
                 ),
                 Slip(
-                    1100.5,
+                    1099.5,
                     "Those are the rows of an average step without a cache. With one, the prompt is read as well: "
-                    "divide by all 1,000 + 200 rows.",
+                    "divide by all 1,000 + 199 rows.",
                 ),
-                Slip(166.7, "Count each step's own token and those before it too: n(n+1)/2 rows."),
+                Slip(166.8, "Each step also runs the tokens of the answer so far: n(n-1)/2 rows more."),
             ],
         ),
     ),

@@ -5,21 +5,21 @@ from __future__ import annotations
 QUESTIONS = [
     {
         "kind": "choice",
-        "question": "Why are old queries not kept?",
+        "question": "A token is appended. Which of these models may keep all its old keys and values?",
         "choices": [
             {
-                "text": "They are never read again.",
+                "text": "A causal one with learned positions, some of them still free.",
                 "ok": True,
-                "why": "A query serves the output of its own token, once. Later tokens ask their own.",
+                "why": "No old token reads the new one, and none has moved. Learned positions hurt only once they "
+                "run out.",
             },
             {
-                "text": "They change when a token is added.",
-                "why": "They do not. Look at the heat map again: Q is as constant as K and V.",
+                "text": "An encoder, since its weights stay the same.",
+                "why": "Every old token reads the new one, so from the second layer on its keys and values change.",
             },
             {
-                "text": "They would be too large.",
-                "why": "They would be: with nine query heads three times as large as K. But size is no reason to "
-                "drop what is needed, and they are not needed.",
+                "text": "A causal one with learned positions that drops its first token and renumbers the rest.",
+                "why": "Its old tokens have moved, and a key is made from token plus position: not one survives.",
             },
         ],
     },
@@ -40,13 +40,13 @@ QUESTIONS = [
     },
     {
         "kind": "choice",
-        "question": "The prompt grows from 0 to 2,048 tokens, the answer stays at 512. What happens to the "
+        "question": "The prompt grows from 1 to 2,048 tokens, the answer stays at 512. What happens to the "
         "factor of work that the cache saves?",
         "choices": [
             {
                 "text": "It grows.",
                 "ok": True,
-                "why": "Without a cache the prompt is run again for each of the 512 tokens: 461 times instead of "
+                "why": "Without a cache the prompt is run again for each of the 512 tokens: a factor of 461 instead of "
                 "256.5.",
             },
             {
@@ -56,7 +56,7 @@ QUESTIONS = [
             },
             {
                 "text": "It stays at (n+1)/2.",
-                "why": "That formula is for an empty prompt.",
+                "why": "That formula is for a prompt of one token.",
             },
         ],
     },
