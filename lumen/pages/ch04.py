@@ -142,8 +142,8 @@ def answer_story(ratio: Estimate, work: float, many: Measured, one: Measured, ch
         f"{milliseconds(many.seconds)}, a pass over one row {milliseconds(one.seconds)}: {many.name.context} times the "
         f"rows, {many.seconds / one.seconds:.1f} times the time. Both read all weights, {weights / 1e9:.2f} GB, which "
         f"at {chip.bandwidth / 1e9:.1f} GB/s is {milliseconds(weights / chip.bandwidth)}; what stands above that is "
-        "taken apart in [chapter 2](02_roofline.ipynb). On the roofline a step without a cache stands to the *right* of one "
-        "with a cache: it does more arithmetic for the same weights."
+        "taken apart in [chapter 2](02_roofline.ipynb). On the roofline a step without a cache stands to the *right* "
+        "of one with a cache: it does more arithmetic for the same weights."
     )
 
 
