@@ -419,8 +419,8 @@ def places_text(curves: Mapping[int, Mapping[float, Any]]) -> str:
         f"{shown}\n\nWith {most} places {most / 10:.1f} of them are free on average at 90 %, and it takes a crowd to "
         f"fill them all. With one place, nine arrivals in ten find it taken. The factor $1 / (1 - \\text{{load}})$ "
         "is that of one server; the more places, the nearer to full a server may run before waits are long. A rule "
-        "such as “stay below 70 %” fits one number of places. See it in the explorer above: no freeze, random arrivals, "
-        f"{most} places."
+        "such as “stay below 70 %” fits one number of places. See it in the explorer above: no freeze, random "
+        f"arrivals, {most} places."
     )
 
 

@@ -30,7 +30,7 @@ def _report(requests: list[dict[str, Any]], limits: tuple[float, float], slip: s
             continue
         came, begin = one["arrivals"], one["sent" if slip == "sent" else "intended"]
         steps = (len(came) if slip == "events" else one["tokens"]) - 1
-        tpot = (came[-1] - came[0]) / steps if steps else 0.0
+        tpot = (came[-1] - came[0]) / (steps + (slip == "n")) if steps else 0.0
         first = came[0] - (one["sent"] if slip == "sent first" else begin)
         between = [b - a for a, b in pairwise(came)]
         pace = max(between, default=0.0) if slip == "gaps" else tpot
@@ -147,6 +147,7 @@ exercises.add(
                     "events",
                     "an event may bring several tokens: TPOT divides by tokens − 1, not by events − 1.",
                 ),
+                ("n", "n tokens have n − 1 times between them."),
                 ("sent", "the clock started at the sending; the user's started at `intended`."),
                 ("sent first", "the first token, too, is waited for since `intended`."),
                 ("sent last", "the latency, too, begins at `intended`."),

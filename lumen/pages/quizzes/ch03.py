@@ -45,8 +45,8 @@ QUESTIONS = [
     },
     {
         "kind": "numeric",
-        "question": "A server takes one request at a time, 50 ms each. Requests are due evenly, at a load of 80 %. Once the "
-        "server freezes for 510 ms. How many take more than 100 ms, counted from when they were due?",
+        "question": "A server takes one request at a time, 50 ms each. Requests are due evenly, at a load of 80 %. "
+        "Once the server freezes for 510 ms. How many take more than 100 ms, counted from when they were due?",
         "answer": 37,
         "tolerance": 0.5,
         "unit": "requests",

@@ -46,6 +46,14 @@ def tpot_of_several_events(requests, limits):
     return {**found, "mean_tpot": sum(tpots) / len(tpots) if tpots else None}
 
 
+def tpot_over_all_tokens(requests, limits):
+    """Divides by the tokens instead of the times between them."""
+    found = report_by_hand(requests, limits)
+    many = [r for r in requests if not r["error"] and r["tokens"] > 1]
+    tpots = [(r["arrivals"][-1] - r["arrivals"][0]) / r["tokens"] for r in many]
+    return {**found, "mean_tpot": sum(tpots) / len(tpots) if tpots else None}
+
+
 # quantile -----------------------------------------------------------------------------------------
 def quantile(q, bounds, replicas):
     counts = np.sum(replicas, axis=0)
@@ -106,6 +114,7 @@ ANSWERS = {
         wrong=[
             (lambda requests, limits: requests[0] and report_by_hand(requests, limits), "IndexError"),
             (tpot_of_several_events, "gave: 0.125 at ['mean_tpot']"),
+            (tpot_over_all_tokens, "n − 1 times between them"),
         ],
         lumen=["lumen.serve.load.summarize"],
     ),
