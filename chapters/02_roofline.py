@@ -129,8 +129,10 @@ markdown(ch02.two_ratios(decode, chip, dtype))
 # a kernel to wake. Such an operator start moves no byte and does no FLOP, and it takes time:
 #
 # $$
-# \text{time} \;\approx\; \max\left( \frac{\text{FLOPs}}{\text{peak}},\; \frac{\text{bytes}}{\text{bandwidth}} \right)
-# + \text{operators} \times \text{start}
+# \begin{aligned}
+# \text{time} \approx{} & \max\left( \frac{\text{FLOPs}}{\text{peak}},\; \frac{\text{bytes}}{\text{bandwidth}} \right) \\
+# & + \text{operators} \times \text{start}
+# \end{aligned}
 # $$
 #
 # On a CPU the three add up like this. A GPU works on one operator while its host starts the next, so there the third clock
@@ -155,7 +157,8 @@ ch02.picture(config, decode, prefill, chip, dtype)
 # reach when nothing else runs. There is no origin on logarithmic axes; the slope begins where we began to draw.
 #
 # So three different things would help decode. More arithmetic for each byte moves the point *right, along the slope*: more
-# users, fewer bits. Fewer starts lift it from the dashed line towards the roof. Better products lift the circles.
+# users, fewer bits. Fewer starts bring the dashed line nearer to the roof, better products the circles, and the point
+# rises with either.
 #
 # ## Where the time goes
 #
@@ -236,7 +239,8 @@ markdown(ch02.batching_text())
 #
 # A layer's matrices take $2d\,(2 d_q + 2 d_{kv})$ for queries, keys, values and output ($d$ the hidden size, $d_{kv}$ the
 # width of all KV heads) and $2df$ for each of the two of an MLP of width $f$, three with a gate (SwiGLU). With all heads
-# alike and two of $f = 4d$ that is $8d^2 + 16d^2$, and attention draws level at $L = 6d$. Here is that rule for real models. *Crossover* is the context at which attention and the layers' matrices take equally many
+# alike and two of $f = 4d$ (the table's textbook) that is $8d^2 + 16d^2$, and attention draws level at $L = 6d$. Here is
+# that rule for real models. *Crossover* is the context at which attention and the layers' matrices take equally many
 # FLOPs; the shares are those of a token at 2,048.
 
 # %% tags=["hide-input", "nbval-check-output"]
@@ -342,7 +346,7 @@ del watched
 # %% [markdown]
 # ## Where it loses
 #
-# Two clocks are good paper for a large model. Make the model small, and they are about nothing. Here is a toy:
+# For a large model two clocks go far. Make the model small, and they say next to nothing. Here is a toy:
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 toy = lumen.ModelConfig("toy-24x32", 64, 24, 32, 4, 2, 8, 32, 64)
@@ -398,7 +402,7 @@ table(rows, headers, sides, stack=True)
 # ### A negative control
 #
 # A bound that nothing can break says nothing. So let us try to break it: read arrays of different sizes, again and again,
-# as a careless bandwidth benchmark does.
+# as a careless bandwidth benchmark does. (The smallest are slow because each read is an operator start as well.)
 
 
 # %% tags=["hide-input", "nbval-ignore-output"]
@@ -456,8 +460,8 @@ Roofline(
 )
 
 # %% [markdown]
-# And a roof of your own to stand under: multiply one matrix of any size. Start with one row and double it until the share
-# of the roof stops growing. Then multiply by the *same* weight again and again, which so stays in the chip's own cache.
+# And a roof of your own to stand under: multiply one matrix of any size. Start with one row, double it again and
+# again, and see which column grows. Then multiply by the *same* weight each time, which so stays in the chip's own cache.
 
 # %% tags=["nbval-ignore-output"]
 lab = matmul_lab(rows=8, inputs=576, outputs=3072, chip=chip)

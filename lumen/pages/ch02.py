@@ -7,6 +7,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from lumen import cost, hardware
@@ -163,8 +164,8 @@ def third_clock(config: ModelConfig, chip: Chip, dtype: object) -> str:
     each = seconds / count if count else 0.0
     inside = "" if chip.asynchronous else ", beside those inside its matrix products"  # not measured
     return (
-        "Measured with operators that do next to nothing, between reads of weights, a start takes "
-        f"{1e6 * each:.0f} µs here. SmolLM2 has {count} of them in a decode step{inside}: "
+        "Measured with operators that do next to nothing, between reads of weights, which empty the caches, a start "
+        f"takes {1e6 * each:.1f} µs here. SmolLM2 has {count} of them in a decode step{inside}: "
         f"**{milliseconds(seconds)}**."
     )
 
@@ -262,7 +263,7 @@ def unexplained(config: ModelConfig, decode: Pass, prefill: Pass, chip: Chip, dt
             f"{name}: {miss(forecast, one.measured, why)} Residual "
             f"{_signed(left)}, {left / one.measured.value:+.0%} of the time.".replace("-", "−")
         )
-    return "All bars but the last are the forecast. For the prefill the same sum:\n\n" + "\n".join(
+    return "Grey and blue make the forecast. For the prefill the same sum:\n\n" + "\n".join(
         f"- {line}" for line in lines
     )
 
@@ -296,9 +297,15 @@ def users_text(config: ModelConfig, sweep: Mapping[int, Pass], taken: Mapping[in
     """The answer to the first question: what grew, and where the forecast says it grew."""
     one, many = sweep[1], sweep[users]
     ratio = Estimate.ratio(taken[users], taken[1])
-    said = {n: cost.predict_decode(config, chip, one.context, n, dtype) for n in (1, users)}
+    said = {n: cost.predict_decode(config, chip, one.context, n, dtype) for n in sweep}
     text = sharing(ratio, users, many.flops / one.flops, many.moved / one.moved)
     matrices = {n: sum(said[n].parts[p] for p in ("projections", "mlp", "head")) for n in said}
+    dents = [(a, b) for a, b in pairwise(said) if matrices[a] > 1.03 * matrices[b]]
+    dent = "".join(
+        f" It reckons the products of {a} rows dearer than those of {b}, {milliseconds(matrices[a])} against "
+        f"{milliseconds(matrices[b])}: so they were when timed alone."
+        for a, b in dents[:1]
+    )
     off = [f"{said[n].seconds / sweep[n].measured.value - 1:+.0%}".replace("-", "−") for n in (1, users)]
     why = f"Of the single step it missed {off[0]}, of the step for {users} {off[1]}; no experiment here says why."
     return (
@@ -308,7 +315,7 @@ def users_text(config: ModelConfig, sweep: Mapping[int, Pass], taken: Mapping[in
         f"the matrix products go from {milliseconds(matrices[1])} to {milliseconds(matrices[users])}, "
         f"attention from {milliseconds(said[1].parts['attention'])} to "
         f"{milliseconds(said[users].parts['attention'])}, the operator starts from "
-        f"{milliseconds(said[1].parts['overhead'])} to {milliseconds(said[users].parts['overhead'])}."
+        f"{milliseconds(said[1].parts['overhead'])} to {milliseconds(said[users].parts['overhead'])}.{dent}"
     )
 
 
@@ -432,8 +439,8 @@ def batching_text() -> str:
         f"At the crosses the 80 GB are full, a tenth of them kept free for the program: {short[0]:,} users of "
         f"512 tokens, {middle[0]:,} of 2,048, {long[0]:,} of 8,192. These last do {long[1]:.0f} FLOP per byte, "
         f"and the ridge is at {ridge:.0f}. Users add intensity to the *weights*. A cache is read for one user "
-        f"alone. In this model {limit:.0f} query heads share the keys and values of one KV head, so the cache's "
-        f"part of a step stays at {limit:.0f} FLOP per byte, however many users there are."
+        f"alone. In this model {limit:.0f} query heads share the keys and values of one KV head, so in 16 bits the "
+        f"cache's part of a step stays at {limit:.0f} FLOP per byte, however many users there are."
     )
 
 
@@ -442,7 +449,7 @@ FLOPS_AT = 2048
 
 
 def flops_table() -> Table:
-    gelu = CONFIGS["llama-2-7b"].with_(name="d = 4,096, GELU", mlp="gelu", intermediate_size=4 * 4096)
+    gelu = CONFIGS["llama-2-7b"].with_(name="textbook, d = 4,096", mlp="gelu", intermediate_size=4 * 4096)
     rows = []
     for one in (CONFIGS["smollm2-135m"], gelu, CONFIGS["llama-2-7b"], CONFIGS["llama-3-8b"]):
         split, cross = cost.flops_per_token(one, FLOPS_AT), cost.crossover_context(one)
@@ -551,14 +558,15 @@ def decode_point(
     config: ModelConfig, batch: int = 8, length: int = 2048, weight: object = "bf16", kv: object = "bf16",
     rows: int = 1, tokens: float = 1.0, extra: float = 0.0, on: str = "H100 SXM",
 ) -> Point:  # fmt: skip
-    """(FLOP/B, tokens/s) of a step by the two clocks: `rows` tokens a user go in, `tokens` are kept; `extra` is the
-    share of time that comes on top."""
+    """(FLOP/B, tokens/s) of a step by the two clocks: `rows` tokens a user go in, `tokens` are kept; `extra` plain
+    steps, of a row a user, come on top."""
     chip = hardware.CHIPS[on]
-    flops = cost.step_flops(config, batch, length).total * rows
+    plain = cost.step_flops(config, batch, length).total
+    flops = plain * rows
     step = cost.step_bytes(config, batch, length, weight_dtype=weight, kv_dtype=kv)
     moved = step.weights + step.cache_read + step.cache_write
-    seconds = max(flops / chip.peak(), moved / chip.bandwidth) * (1 + extra)
-    return flops / moved, batch * tokens / seconds
+    seconds, one = (max(work / chip.peak(), moved / chip.bandwidth) for work in (flops, plain))
+    return flops / moved, batch * tokens / (seconds + extra * one)
 
 
 def moves() -> dict[str, tuple[Point, Point]]:
@@ -638,7 +646,7 @@ def moves_text() -> str:
         f"- **Bits and heads save bytes.** {step.cache_read / step.total:.0%} of these are cache, so 4.5-bit "
         f"weights alone give × {gain(found['weights in 4.5 bits (ch. 17)']):.1f}, not {16 / 4.5:.1f}.\n"
         "- **Speculation** fills idle arithmetic: a cheap drafter proposes four tokens, one pass checks them. "
-        f"Each draft is reckoned at {DRAFT_COST:.0%} of a step; free ones would give × "
+        f"Each draft is reckoned at {DRAFT_COST:.0%} of a plain step; free ones would give × "
         f"{spec * (1 + 4 * DRAFT_COST):.1f} for × {spec:.1f}. Beyond the ridge it costs: with 1,024 users of 64 "
         f"tokens the same drafts give × {crowd[1][1] / crowd[0][1]:.2f}."
     )
@@ -671,12 +679,14 @@ def losers(found: Sequence[tuple[ModelConfig, Measured | None, int]], chip: Chip
     return rows, ["model", "a step", "two clocks", "operator starts", "how many"], "lrrrr"
 
 
-@sentence(example={"floor": 2.5e-5, "toll": 3e-3}, less_words=["beats"])
-def toy_over(est: Estimate, floor: float, toll: float) -> str:
-    """The toy's step as a multiple of its two clocks."""
+@sentence(example={"count": 300, "toll": 3e-3, "cold": 2e-5}, less_words=["beats"])
+def toy_over(est: Estimate, count: int, toll: float, cold: float) -> str:
+    """The toy's step as a multiple of its two clocks; `cold` is the price of a start between reads of weights."""
+    each = toll / count if count else 0.0
     tail = (
-        " Its operators beside the matrix products, each at the time of a start that `hardware.measure()` "
-        f"found with operators that do next to nothing, would take {milliseconds(toll)}."
+        f" Its {count} operators beside the matrix products would take {milliseconds(toll)}, each at the "
+        f"{1e6 * each:.1f} µs of a start in a model that stays in the cache (between reads of weights: "
+        f"{1e6 * cold:.1f})."
     )
     return (
         says(
@@ -693,11 +703,12 @@ def toy_over(est: Estimate, floor: float, toll: float) -> str:
 
 def toy_answer(config: ModelConfig, taken: Measured, chip: Chip, dtype: object) -> str:
     floor = toy_floor(config, taken.name.context, chip, dtype)
-    _, toll = starts(config, chip, dtype)
+    count, toll = starts(config, chip, dtype)
+    cold = chip.overhead(math.inf)
     forecast = cost.predict_decode(config, chip, taken.name.context, 1, dtype).seconds
     reason = "The forecast adds operators timed one by one; what they do to each other is not in it."
     return (
-        f"{toy_over(taken.estimate.scaled(1 / floor, '×'), floor, toll)} The whole forecast: "
+        f"{toy_over(taken.estimate.scaled(1 / floor, '×'), count, toll, cold)} The whole forecast: "
         f"{miss(forecast, taken.estimate, reason)}\n\n"
         "Larger models start about as many operators (reckoned in the table, not measured), and beside their "
         "bytes the starts fade:"
@@ -731,7 +742,28 @@ def cached(rates: Mapping[int, Timing], chip: Chip) -> int:
 def control_text(rates: Mapping[int, Timing], chip: Chip) -> str:
     small, large = cached(rates, chip), max(rates)
     per = {n: [s / n for s in rates[n].samples] for n in (small, large)}
-    return control(Estimate.ratio(per[large], per[small]), small / 2**20, large / 2**20)
+    rate = Estimate.of(rates[large])
+    over = Estimate(*(large / s / chip.bandwidth for s in (rate.value, rate.high, rate.low)), rate.n, "×")
+    return (
+        f"{control(Estimate.ratio(per[large], per[small]), small / 2**20, large / 2**20)} "
+        f"{right_end(over, large / 2**20)}"
+    )
+
+
+@sentence(example={"large": 256.0}, more_words=["too high"], less_words=["this was"])
+def right_end(est: Estimate, large: float) -> str:
+    """The rate of the largest array, in roofs."""
+    head = f"Even {large:g} MiB come at {{x}} times ({{low}} to {{high}}, n = {{n}}) the roof"
+    return says(
+        est,
+        worth=0.05,
+        more=head
+        + ": some of them from the cache still, or the roof was measured in a slower minute. If so, every "
+        "MBU here is too high by as much.",
+        same=f"The {large:g} MiB come at {{x}} times ({{low}} to {{high}}, n = {{n}}) the roof, as they should.",
+        less=f"The {large:g} MiB come at {{x}} times ({{low}} to {{high}}, n = {{n}}) the roof: this was a slower "
+        "minute than that of `hardware.measure()`.",
+    )
 
 
 def control_figure(rates: Mapping[int, Timing], chip: Chip) -> go.Figure:

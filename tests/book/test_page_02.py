@@ -50,6 +50,16 @@ def test_drafts_cost_what_the_page_says():
     assert ch02.gain(found) == pytest.approx(cost.expected_tokens(0.8, 4) / (1 + 4 * ch02.DRAFT_COST))
 
 
+def test_a_draft_costs_a_share_of_a_plain_step_beyond_the_ridge_too():
+    """It was charged a tenth of the pass that checks five rows, and the page said × 0.50 for × 0.65."""
+    base = CONFIGS["llama-2-7b"]
+    plain, checked, drafted = (
+        1024 * kept / ch02.decode_point(base, 1024, 64, rows=rows, tokens=kept, extra=extra)[1]
+        for rows, kept, extra in ((1, 1.0, 0.0), (5, 3.0, 0.0), (5, 3.0, 0.4))
+    )
+    assert checked > 4 * plain and drafted == pytest.approx(checked + 0.4 * plain)
+
+
 def test_a_share_above_the_peak_is_called_implausible():
     """On a busy machine the peak was measured in a bad minute, and a prefill came out at 297 % of it."""
     text = ch02.share_of_peak(Estimate(297, 250, 340, 6, "%"), "Reading", 3.6e10)
@@ -64,6 +74,18 @@ def test_the_control_picks_its_array_before_the_clock():
         rates = {n: Timing((n / (9e10 if n == fast else 2e10),) * 6) for n in sizes}
         assert ch02.cached(rates, chip) == 2**23
         assert "shows nothing" in ch02.control_text(rates, chip)
+
+
+def test_memory_above_its_roof_is_not_passed_over():
+    """256 MiB came at 45 GB/s under a roof drawn at 41, and the text said nothing."""
+    chip = hardware.Chip("a chip", {"fp32": 1e11}, 4e10, 1e10, cache_bytes=32 * 2**20)
+    for rate, words in (
+        (4.5e10, "too high by as much"),
+        (4.04e10, "as they should"),
+        (3e10, "slower minute"),
+    ):
+        rates = {n: Timing((n / (rate if n == 2**28 else 1.6e11),) * 6) for n in (2**22, 2**23, 2**28)}
+        assert words in ch02.control_text(rates, chip)
 
 
 def test_a_miss_that_rounds_to_nothing_has_no_sign():

@@ -127,7 +127,11 @@ exercises.add(
                 (CONFIGS["mistral-7b"], 5000),
                 slip="A window ends what a token sees: no more than `config.window` keys.",
             ),
-            Case("Mistral inside its window", (CONFIGS["mistral-7b"], 4096)),
+            Case(
+                "Mistral inside its window",
+                (CONFIGS["mistral-7b"], 1000),
+                slip="A window is the most that a token sees: no more keys than there are.",
+            ),
         ],
         slips=[
             Slip(lambda c, n: _flops(c, n, per_pair=1), "A multiply-add is two FLOPs."),
@@ -385,7 +389,17 @@ OVER = "that is seconds per byte: bytes over seconds are asked for."
 AGAIN = "the same bytes were read over and over; a few hundred MiB are enough once they are larger than the cache."
 
 
-UNITS = (1, 1e3, 1e6, 1e9, 1e12, 2**10, 2**20, 2**30)
+UNITS = (
+    1e3,
+    1e6,
+    1e9,
+    1e12,
+    2**10,
+    2**20,
+    2**30,
+    1 / 8,
+    1e9 / 8,
+)  # bits and gigabits; more would fit by chance
 
 
 def _walk(size: int, piece: int, before: int = 0, unit: float = 1.0) -> Callable[[Machine], float]:
@@ -475,7 +489,7 @@ def _off(got: float, rate: float, machine: Machine) -> str:
     """What is behind a wrong bandwidth; "" when that cannot be told."""
 
     def about(value: float, right: float) -> bool:
-        return abs(value / right - 1) < 0.1
+        return abs(value / right - 1) < 0.04
 
     if math.isnan(got):
         return ""
@@ -483,7 +497,7 @@ def _off(got: float, rate: float, machine: Machine) -> str:
         return UNREAD
     if got > rate and machine.found > 0.03:
         return IN_CACHE
-    if any(about(got * unit * bits, rate) for unit in UNITS for bits in (1, 1 / 8) if unit * bits != 1):
+    if any(about(got * unit, rate) for unit in UNITS):
         return UNIT
     if about(got * rate, 1):
         return OVER

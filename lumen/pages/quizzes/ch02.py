@@ -6,6 +6,7 @@ from lumen import cost, hardware
 
 A100, H100 = hardware.CHIPS["A100 80GB SXM"], hardware.CHIPS["H100 SXM"]
 TWO_CARDS = cost.bandwidth_bound(140e9 / 2, H100)
+MBU, MFU = (100 * 60 * 15e9 / most for most in (A100.bandwidth, A100.peak()))  # 1 FLOP per byte
 
 QUESTIONS = [
     {
@@ -36,27 +37,41 @@ QUESTIONS = [
     },
     {
         "kind": "numeric",
-        "question": "The ridge of an A100 80 GB SXM: 312 TFLOP/s dense in bf16, 2,039 GB/s. In FLOP per byte?",
-        "answer": hardware.ridge(A100),
+        "question": f"A step for one user reads 15 GB, and an A100 80 GB SXM ({A100.bandwidth / 1e9:,.0f} GB/s, "
+        f"{A100.peak() / 1e12:.0f} TFLOP/s) writes 60 tokens/s. Its MBU?",
+        "answer": MBU,
         "tolerance": 0.5,
-        "unit": "FLOP/B",
-        "right": "Peak over bandwidth. The 156 that one often reads divides by 2.0 TB/s.",
-        "wrong": "Divide FLOP/s by bytes per second, and watch the prefixes.",
+        "unit": "%",
+        "right": "60 × 15 GB/s over the bandwidth: more than half of the time the memory waits, so a better program "
+        "could gain.",
+        "wrong": "Bytes a second over the bandwidth; each token reads the 15 GB once.",
         "slips": [
-            {"answer": 2 * hardware.ridge(A100), "why": "624 TFLOP/s is the headline with 2:4 sparsity."},
-            {"answer": 156, "tolerance": 0.4, "why": "That divides by 2.0 TB/s. The card reads 2,039 GB/s."},
             {
-                "answer": hardware.ridge(A100, "fp32"),
-                "tolerance": 0.3,
-                "why": "19.5 TFLOP/s are the fp32 vector units.",
+                "answer": 100 / MBU * 100,
+                "tolerance": 2,
+                "why": "Upside down: the bytes that are read, over those that could be.",
+            },
+            {
+                "answer": MBU / 100,
+                "tolerance": 0.005,
+                "why": "That is the share; percent are asked for.",
+            },
+            {
+                "answer": MFU,
+                "tolerance": 0.02,
+                "why": "That is the MFU. At 1 FLOP per byte it cannot be high.",
+            },
+            {
+                "answer": 100 - MBU,
+                "tolerance": 0.5,
+                "why": "That is what is left unused.",
             },
         ],
     },
     {
         "kind": "numeric",
-        "question": "A model of 70 billion weights in 16 bits is split over two H100 (3,350 GB/s each), half of it "
-        "on each. "
-        "Tokens per second at best, for one user, without the cache?",
+        "question": "A model of 70 billion weights in 16 bits is split over two H100 (3,350 GB/s each), half of every "
+        "matrix on each. Tokens per second at best, for one user, without the cache?",
         "answer": TWO_CARDS,
         "tolerance": 0.3,
         "unit": "tok/s",
@@ -68,7 +83,7 @@ QUESTIONS = [
             {
                 "answer": TWO_CARDS / 2,
                 "tolerance": 0.5,
-                "why": "That is 140 GB at 3.35 TB/s: one card, which could not hold them.",
+                "why": "That is 140 GB at 3.35 TB/s: one card, which could not hold them, or two that read in turn.",
             },
             {
                 "answer": 2 * TWO_CARDS,

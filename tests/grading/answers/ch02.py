@@ -24,6 +24,11 @@ def forgets_the_window(config, context):
     return given._flops(config.with_(window=None), context)
 
 
+def sees_all_of_the_window(config, context):
+    """As if every prompt filled it."""
+    return given._flops(config, config.window or context)
+
+
 def without_return(config, context):
     given._flops(config, context)
 
@@ -64,6 +69,12 @@ def too_short_for_its_call(machine):
     return size / (machine.clock() - start)
 
 
+def since_it_was_switched_on(machine):
+    """The clock read once: 0.152 GB/s, which is no unit's fault."""
+    machine.read(0, 2**30)
+    return 2**30 / machine.clock()
+
+
 def all_day(machine):
     start = machine.clock()
     for _ in range(50_000):
@@ -85,6 +96,7 @@ ANSWERS = {
         right=[by_matrix],
         wrong=[
             (lambda config, context: given._flops(config.with_(window=None), context), "A window ends"),
+            (sees_all_of_the_window, "the most that a token sees"),
             (without_return, "`return` missing"),
             (gates_relu, "has a gate"),
         ],
@@ -111,6 +123,7 @@ ANSWERS = {
             (lambda machine: "20 GB/s", "a number of bytes per second"),
             (lambda machine: math.nan, "nan GB/s"),
             (too_short_for_its_call, "2 µs"),
+            (since_it_was_switched_on, "between the clock's two readings"),
             (all_day, "more than 2 GiB read"),
         ],
         no_lumen="lumen has no bandwidth benchmark of a simulated machine",
