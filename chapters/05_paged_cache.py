@@ -24,7 +24,7 @@
 # Give Llama-3-8B 4 GiB for keys and values, and promise every request room for 2,048 tokens, because that is how long
 # it may become. A few users later the next one is turned away: the pool is full. Now open it and count what lies in it.
 #
-# **The pool is full and most of it holds no token; where is it?**
+# **The pool is full and most of it holds no token. Where did the memory go?**
 #
 # By the end you can
 #
@@ -60,7 +60,7 @@ import lumen
 session = lumen.setup("05_paged_cache")
 
 # %% [markdown]
-# Equality is half of this chapter, so the model runs in fp32 everywhere, on a GPU too.
+# Outputs are compared for equality below, so the model runs in fp32 everywhere, on a GPU too.
 
 # %% tags=["hide-input"]
 import textwrap
@@ -216,7 +216,7 @@ markdown(ch05.holes_story(waits, positions))
 # lies in block `table[p // size]`, at place `p % size`. When a position is written whose block does not exist yet, one
 # is taken from the pool, whichever is free.
 #
-# Here are three prompts and four tokens of answer for each, in a store of twelve blocks of four positions.
+# Here are three prompts and four more tokens for each (any will do), in a store of twelve blocks of four positions.
 
 # %% tags=["nbval-check-output"]
 store = BlockStore.for_model(model, num_blocks=12, block_size=4)
@@ -245,8 +245,8 @@ ch05.map_figure(lengths, tables, blocks=12, size=4)
 
 # %% [markdown]
 # Look at what has become of the three kinds of nothing. *Reserved*: gone, memory is taken when it is written.
-# *External*: gone, every hole has the size that everybody wants. *Internal*: at most one block per request, the last
-# one, which is on average half empty.
+# *External*: gone, every hole has the size that everybody wants. *Internal*: less than a block per request, in the
+# last one, which is on average half empty.
 #
 # Play with it: a few requests, tokens for all of them, until the pool is dry. (*Fork* and what happens then are explained
 # further down.)
@@ -255,8 +255,8 @@ ch05.map_figure(lengths, tables, blocks=12, size=4)
 PagedStepper()
 
 # %% [markdown]
-# That is enough for a formula. A request that holds $L$ tokens takes $L$ positions and about half a block more. With
-# $\bar L$ the mean over the requests in flight, in blocks of $b$ positions,
+# That is enough for a formula. In blocks of $b$ positions a request that holds $L$ tokens takes $L$ positions and 0 to
+# $b - 1$ empty ones, about $(b - 1)/2$. With $\bar L$ the mean over the requests in flight,
 #
 # $$ \text{requests} \approx \frac{\text{positions}}{\bar L + (b - 1)/2} $$
 #
@@ -325,8 +325,8 @@ once = positions / (held_once + 15 / 2)
 markdown(ch05.fit_story(expected, paged16, slots, mean, once))
 
 # %% [markdown]
-# Does the block size matter? Here are all of them, beside the two contiguous ways. *Doubled when full* leaves out
-# external fragmentation and the copying, so it looks better than it is.
+# Does the block size matter? Here are means of all three traces, beside the two contiguous ways. *Doubled when full*
+# leaves out external fragmentation and the copying, so it looks better than it is.
 
 # %% tags=["hide-input", "nbval-check-output"]
 table(*ch05.sizes_table(used, fit))
@@ -518,7 +518,7 @@ steps = {
     for n in (1024, 4096)
 }
 slower = ch05.slower(steps[4096])
-by_bytes = [
+by_model = [
     cost.predict_decode(config, chip, 4096, dtype="fp32", cache=c).seconds
     for c in ("paged", "static")
 ]
@@ -526,7 +526,7 @@ by_bytes = [
 # %% tags=["reveal", "nbval-ignore-output"]
 reveal(
     guess=my_price,
-    model=by_bytes[0] / by_bytes[1],
+    model=by_model[0] / by_model[1],
     measured=[slower.low, slower.value, slower.high],
     unit="×",
     what="paged step over static step",
@@ -536,7 +536,8 @@ reveal(
 
 # %% tags=["reveal", "nbval-ignore-output"]
 table(*ch05.price_table(steps, config, chip, "fp32"), stack=True)
-markdown(ch05.price(slower, by_bytes[0] / by_bytes[1], 4096))
+alone = ch05.by_bytes(config, 4096, "fp32")
+markdown(ch05.price(slower, by_model[0] / by_model[1], alone, 4096))
 
 # %% [markdown]
 # What does the copy cost, and what its layout? A block holds all heads of a position side by side, so one head's keys lie
@@ -598,8 +599,8 @@ markdown(ch05.suspects_story(parts, steps[4096]))
 # ## Predict: what the memory brings
 #
 # Give SmolLM2 a small pool: 4,096 positions. Reserving the limit of 2,048, it holds two requests. In blocks of 16 it
-# holds as many of the requests of the first picture, in their order, as there is room for. Both serve the step that they
-# can: few rows without a gather, or many rows with it.
+# holds as many of the requests of the first picture, in their order, as there is room for. Each takes one step: few rows
+# without a gather, or many rows with it.
 
 # %% tags=["nbval-check-output"]
 POOL = 4096
@@ -646,8 +647,8 @@ markdown(ch05.gain_story(both["pair"], both["crowd"], rows, forecast))
 # and a block does not care how many tables it stands in. `select([0, 0, 0, 0])` makes four rows of one and copies
 # nothing: it writes four lists, and the pool counts how many tables hold each block.
 #
-# Then every row gets a token of its own, and the last block is half full. Whoever writes to a block that others read
-# must copy it first: copy-on-write. Here the four likeliest first tokens are each continued greedily.
+# Then every row gets a token of its own, and the last block is only partly full. Whoever writes to a block that others
+# read must copy it first: copy-on-write. Here the four likeliest first tokens are each continued greedily.
 
 # %% tags=["hide-input"]
 STORY = """A lighthouse keeper finds a bottle with a letter in it. The paper
@@ -691,10 +692,10 @@ assert relative_error(end, end_alone) < 1e-4
 
 # %% tags=["nbval-check-output"]
 print(f"{len(ids)} tokens; the last block of 16 holds {len(ids) % 16}")
-print("all four tables after select:", start[0])
+print("select, all four:", start[0])
 assert all(blocks == start[0] for blocks in start)
 for i, blocks in enumerate(forked):
-    print(f"answer {i + 1} at the end:      ", blocks)
+    print(f"answer {i + 1}, end:   ", blocks)
 for row in answers[:, :12].tolist():
     text = " ".join(tokenizer.decode(row).split())
     print("…", textwrap.shorten(text, 70, placeholder=" …"))
@@ -834,23 +835,23 @@ def audit_by_owners():
         store.audit()
         return "passes"
     except PoolCorrupt as problem:
-        return textwrap.fill(f"fails: {problem}", 55)
+        return textwrap.fill(f"fails: {problem}", 33)
 
 
 one = torch.tensor([ids[:40]], device=device)
 ours = store.rows(1)
 model.hidden(one, None, ours)
-print("before: the counts add up:", audit_by_counts())
-print("        the owners:", audit_by_owners())
+print("before: counts add up:", audit_by_counts())
+print("owners:", audit_by_owners())
 
 store.pool.release(ours.tables[0])  # the mistake: they stay in the table
-print("then:   the counts add up:", audit_by_counts())
+print("then:   counts add up:", audit_by_counts())
 stranger = store.rows(1)
 bread = "To bake a loaf of bread, mix flour, water, salt and yeast. " * 5
 recipe = tokenizer.encode(bread)[:40]
 model.hidden(torch.tensor([recipe], device=device), None, stranger)
-print("after:  the counts add up:", audit_by_counts())
-print("        the owners:", audit_by_owners())
+print("after:  counts add up:", audit_by_counts())
+print("owners:", audit_by_owners())
 
 
 # %% tags=["nbval-ignore-output"]
@@ -892,7 +893,7 @@ packed = {
     policy: float(positions // reserved(longest, policy, LIMIT).max())
     for policy in ("max", "paged")
 }
-table(*ch05.losses_table(packed, slower, slots), stack=True)
+table(*ch05.losses_table(packed, slower), stack=True)
 
 # %% [markdown]
 # ## How this could fool you

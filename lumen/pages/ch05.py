@@ -54,7 +54,7 @@ def slots_figure(now: Sequence[int], final: Sequence[int], limit: int) -> go.Fig
 
 def reserved_story(shares: Sequence[float], budget: float) -> str:
     return (
-        f"Over the whole trace {shares[0]:.0%} of the reserved positions hold a token, each step counted once "
+        f"Over all steps of the trace {shares[0]:.0%} of the reserved positions hold a token "
         f"({shares[1]:.0%} and {shares[2]:.0%} with the other two seeds). So of {budget / 2**30:.0f} GiB, "
         f"{budget * (1 - shares[0]) / 2**30:.1f} GiB are paid for and empty."
     )
@@ -126,7 +126,7 @@ def map_figure(lengths: Sequence[int], tables: Sequence[Sequence[int]], blocks: 
         label_line(
             fig,
             left,
-            top + 1.55,
+            top + 1.85,
             f"{name}: table<br>[{', '.join(map(str, table))}]",  # two lines: a table of three on a phone
             color,
             anchor="left",
@@ -134,9 +134,9 @@ def map_figure(lengths: Sequence[int], tables: Sequence[Sequence[int]], blocks: 
         )
         for i, block in enumerate(table):
             fig.add_annotation(
-                x=left + (i + 0.5) * size,
-                y=top + 0.5,
-                text=f"{i * size}–{i * size + size - 1}",
+                x=left + i * size + 0.5,
+                y=top + 1.25,
+                text=str(i * size),  # the first position alone: there is no room for more on a phone
                 showarrow=False,
                 font={"size": 12},
             )
@@ -170,13 +170,11 @@ def map_figure(lengths: Sequence[int], tables: Sequence[Sequence[int]], blocks: 
             x1=x + 0.94,
             y0=y + 0.06,
             y1=y + 0.94,
-            fillcolor=f"{color}40"
-            if full
-            else "rgba(0,0,0,0)",  # a quarter: the number on it keeps its contrast
+            fillcolor=f"{color}40" if full else "rgba(0,0,0,0)",
             line={"color": color, "width": 1},
         )
     fig.update_xaxes(range=[-0.5, blocks * size + 0.5], showticklabels=False, showgrid=False, zeroline=False)
-    fig.update_yaxes(range=[-0.8, 5.2], visible=False)
+    fig.update_yaxes(range=[-0.8, 5.5], visible=False)
     return fig
 
 
@@ -184,12 +182,11 @@ def map_figure(lengths: Sequence[int], tables: Sequence[Sequence[int]], blocks: 
 def fit_story(expected: float, counted: float, slots: int, mean: float, once: float) -> str:
     """`mean`: tokens that a request in flight holds. `once`: what the formula says when each request counts once."""
     return (
-        f"The formula says {expected:.1f}, with $\\bar L$ = {mean:.0f}; counting says {counted:.1f}. The last request "
+        f"The formula says {expected:.1f}, with $\\bar L$ = {mean:.0f}; counting says {counted:.1f}: the last request "
         f"must fit whole, which the formula does not know. That is **{counted / slots:.1f} times** the {slots} of "
         "before.\n\n"
-        "Mind which mean. A busy server meets long answers more often than short ones, because they stay longer, so "
-        "$\\bar L$ weighs each request by its steps. Counting every request once, as one would from a list of "
-        f"lengths, gives {once:.0f}: more than a busy server would hold."
+        "Mind which mean: $\\bar L$ weighs each request by its steps. Counting every request once, as one would from "
+        f"a list of lengths, gives {once:.0f}: more than a busy server would hold."
     )
 
 
@@ -285,40 +282,53 @@ def price_table(
                 f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})",
                 f"{paged / static:.2f}",
                 f"{extra.value:+.1f} ({extra.low:.1f} to {extra.high:.1f})",
-                f"{2 * cost.kv_bytes(config, n, 1, dtype) / 1e6:.0f}",
+                f"{2e3 * cost.kv_bytes(config, n, 1, dtype) / chip.bandwidth:.1f}",
             ]
         )
-    return rows, ["context", "paged / static", "by bytes", "more a step (ms)", "MB more"], "rrrrr"
-
-
-@sentence(
-    example={"by_bytes": 1.2, "context": 4096},
-    more_words=["longer"],
-    less_words=["shorter"],
-)
-def price(ratio: Estimate, by_bytes: float, context: int) -> str:
-    """Paged step over static step at `context`; `by_bytes` is the forecast."""
-    return says(
-        ratio,
-        more=f"At {context:,} tokens a paged step takes {{size}} longer ({{estimate}}); the bytes of the copy alone "
-        f"would make it {100 * (by_bytes - 1):.0f} %.",
-        same=f"At {context:,} tokens this run shows no difference between the two steps ({{estimate}}), where the "
-        f"bytes of the copy would make {100 * (by_bytes - 1):.0f} %.",
-        less=f"At {context:,} tokens the paged step came out {{size}} shorter ({{estimate}}), although it moves more "
-        "bytes. What is behind that was not taken apart.",
+    return (
+        rows,
+        ["context", "paged / static", "cost model", "more a step (ms)", "the copy's bytes (ms)"],
+        "rrrrr",
     )
 
 
+def by_bytes(config: ModelConfig, context: int, dtype: object) -> float:
+    """Bytes that a paged step moves over those of a static one: weights and three times the cache, or once."""
+    weights, held = cost.weight_bytes(config, dtype), cost.kv_bytes(config, context, 1, dtype)
+    return (weights + 3 * held) / (weights + held)
+
+
 @sentence(
-    example={}, more_words=["slower in the layout of blocks"], less_words=["faster in the layout of blocks"]
+    example={"by_model": 1.2, "alone": 1.5, "context": 4096},
+    more_words=["longer"],
+    less_words=["shorter"],
 )
-def layout(ratio: Estimate) -> str:
-    """Attention over keys in the layout of blocks, over attention over the static cache's layout."""
+def price(ratio: Estimate, by_model: float, alone: float, context: int) -> str:
+    """Paged step over static step at `context`; `by_model` is the forecast, `alone` the ratio of the bytes."""
+    forecast = (
+        f"Counting nothing but bytes gives {alone:.2f} ×; the cost model, which knows what else a step pays for, "
+        f"says {by_model:.2f} ×."
+    )
     return says(
         ratio,
-        more="The layout has a part in it: attention alone is slower in the layout of blocks, {estimate}.",
-        same="The layout has no part in it that this run can show: attention alone takes as long in both ({estimate}).",
-        less="The layout is not the reason: attention alone is even faster in the layout of blocks ({estimate}).",
+        more=f"At {context:,} tokens a paged step takes {{size}} longer ({{estimate}}). {forecast}",
+        same=f"At {context:,} tokens this run shows no difference between the two steps ({{estimate}}). {forecast}",
+        less=f"At {context:,} tokens the paged step came out {{size}} shorter ({{estimate}}), although it moves more "
+        f"bytes; what is behind that was not taken apart. {forecast}",
+    )
+
+
+@sentence(example={}, more_words=["has a part in it"], less_words=["take less"])
+def layout(ratio: Estimate) -> str:
+    """Copy and attention in turn, over the copy and attention in the static layout, each alone, added up."""
+    return says(
+        ratio,
+        more="Layer by layer the two take longer than the copy and attention in the static layout added up, "
+        "{estimate}: the layout has a part in it.",
+        same="Layer by layer the two take as long as the copy and attention in the static layout added up "
+        "({estimate}): reading the fresh copy in its layout costs nothing that this run can show.",
+        less="Layer by layer the two take less than the copy and attention in the static layout added up "
+        "({estimate}): the fresh copy may still lie in the processor's cache.",
     )
 
 
@@ -333,6 +343,10 @@ def suspects_table(parts: Mapping[str, Timing]) -> Table:
     for key, name in names.items():
         taken = Estimate.of(parts[key]).scaled(1e3, "ms")
         rows.append([name, f"{taken.value:.1f} ({taken.low:.1f} to {taken.high:.1f})"])
+    more = Estimate.difference(parts["in turn"], parts["static"]).scaled(1e3, "ms")
+    rows.append(
+        ["this less the first, round by round", f"{more.value:.1f} ({more.low:.1f} to {more.high:.1f})"]
+    )
     return rows, ["all layers, 4,096 tokens", "ms"], "lr"
 
 
@@ -342,11 +356,15 @@ def suspects_story(parts: Mapping[str, Timing], steps: Mapping[str, Timing]) -> 
     found = ""
     if alone > 0 and extra.value > 0:
         why = (
-            "In the step the rest of the model runs between two layers, alone it does not; what part of it matters "
-            "was not taken apart."
+            "In the step the rest of the model runs in between; what part of it matters was not taken apart."
         )
-        found = f" Of the whole step, the last row less the first explains: {miss(alone, extra, why)}"
-    return layout(Estimate.ratio(parts["blocks"], parts["static"])) + found
+        found = f" The last row as a forecast of what the whole step takes more: {miss(alone, extra, why)}"
+    pairs = zip(parts["copy"].samples, parts["static"].samples, strict=True)
+    together = Estimate.ratio(parts["in turn"], [copy + attention for copy, attention in pairs])
+    return (
+        f"Attention alone, in the layout of blocks over the other: {Estimate.ratio(parts['blocks'], parts['static'])}. "
+        f"{layout(together)}{found}"
+    )
 
 
 # the gain -----------------------------------------------------------------------------------------
@@ -571,15 +589,15 @@ def owners_story(damage: float) -> str:
 
 
 # where it loses -----------------------------------------------------------------------------------
-def losses_table(packed: Mapping[str, float], ratio: Estimate, few: float) -> Table:
-    """`packed`: requests that fit when all fill the limit. `few`: rows at which nobody lacks memory."""
+def losses_table(packed: Mapping[str, float], ratio: Estimate) -> Table:
+    """`packed`: requests that fit when all fill the limit."""
     rows = [
         [
             "every request fills its limit",
             f"{packed['paged']:.0f} fit in blocks, {packed['max']:.0f} reserved",
         ],
         [
-            f"memory for all {few:.0f} users anyway",
+            "nobody waits for memory",
             f"no row more, and one user's step at 4,096 tokens takes {ratio}",
         ],
         [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -136,10 +137,22 @@ class _Bench:
 
     @property
     def num_free(self) -> int:
-        return int(self.probe.call(getattr, self.books, "num_free"))
+        count = self.probe.call(getattr, self.books, "num_free")
+        self.probe.that(
+            isinstance(count, (int, np.integer)),
+            gave="a method `num_free`" if callable(count) else f"{count!r} as `num_free`",
+            wanted="a whole number",
+            slip="`num_free` is a property: keep the line `@property` above it." if callable(count) else "",
+        )
+        return int(count)
 
     def _tables(self) -> dict[Any, list[int]]:
         tables: dict[Any, list[int]] = self.probe.call(getattr, self.books, "tables")
+        self.probe.that(
+            isinstance(tables, Mapping),
+            gave=f"a {type(tables).__name__} as `tables`",
+            wanted="a dict from the name of each living row to its blocks",
+        )
         self.probe.that(
             set(tables) == set(self.rows),
             gave=f"tables of {_names(tables)}",
@@ -201,7 +214,8 @@ class _Bench:
             place == length % self.size,
             gave=f"place {place!r} for position {length} in blocks of {self.size}",
             wanted=f"place {length % self.size}",
-            slip=self.refused or "A fork is as long as its parent; the place of a position is its remainder.",
+            slip=self.refused
+            or "Position L, before the new token is counted, has place L % size; a fork is as long as its parent.",
         )
         table = self._tables()[row]
         self._whole(table, length + 1)
@@ -243,7 +257,7 @@ class _Bench:
         self.rows[child] = list(self.rows[row])
         tables = self._tables()
         self.probe.that(
-            tables[child] is not tables[row],
+            tables[child] is not tables[row] or isinstance(tables[row], tuple),
             gave="one list that stands for both rows",
             wanted="a table for each",
             slip="A block that one of them takes would appear in the other's table. Copy the list of numbers.",
@@ -450,7 +464,7 @@ def _prepare(tables, holders, free, lengths, size, mode=""):
     end = 0 if mode == "first" else -1
     for row, length in reversed(lengths.items()) if mode == "backwards" else lengths.items():
         table = tables[row]
-        if length % size == 0:
+        if (length + (mode == "one late")) % size == 0:
             table.append(free.pop(end))
             holders[table[-1]] = 1
             continue
@@ -465,7 +479,7 @@ def _prepare(tables, holders, free, lengths, size, mode=""):
             shared = mode == "always"
         if shared:
             table[-1] = free.pop(end)
-            holders[old] -= 1
+            holders[old] -= mode != "stays"
             holders[table[-1]] = 1
             copies.append((table[-1], old) if mode == "to, from" else (old, table[-1]))
             if holders[old] == 0 and mode == "frees":
@@ -523,6 +537,11 @@ exercises.add(
             ),
             Slip(_mode("never"), "Two rows now write into one block, and each reads what the other wrote."),
             Slip(_mode("always"), "One holder is not shared: that row writes in place."),
+            Slip(
+                _mode("stays"),
+                "Who has its own copy no longer holds the old block: its count goes down by one.",
+            ),
+            Slip(_mode("one late"), "`lengths` are the tokens so far: the next one has position `length`."),
             Slip(_mode("first"), "New blocks come from the end of `free`."),
             Slip(_mode("backwards"), "Rows are served in the order of `lengths`."),
             Slip(_mode("to, from"), "A copy is (from, to)."),
