@@ -113,7 +113,7 @@ print(f"{len(answer.tokens)} tokens out: {answer.tokens[:6]} …\n")
 print(textwrap.fill(answer.text, 72))
 
 # %% [markdown]
-# It is a small model; here we read it for its clock. Two times matter: from the start to the first token, and from each
+# It is a small model; what we want of it is its clock. Two times matter: from the start to the first token, and from each
 # token to the next. `bench` measures both for this size once a machine and keeps them, with their samples: whatever page
 # of the course speaks of this step, speaks of this number.
 
@@ -253,14 +253,15 @@ callout(
 #
 # ## The same weights, another number of rows
 #
-# A layer is four matrices and a little glue. Whatever number of rows comes in, each is multiplied by the same matrices:
-# with many rows that is a matrix-matrix product (GEMM), with one row a matrix-vector product (GEMV).
+# A layer is four matrices (q, k and v are joined into one, gate and up into another) and a little glue. Whatever number
+# of rows comes in, each is multiplied by the same matrices: with many rows that is a matrix-matrix product (GEMM), with
+# one row a matrix-vector product (GEMV).
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 table(*ch01.matrices(config, dtype, len(prompt)), stack=True)
 
 # %% [markdown]
-# Read the columns, not the rows. The arithmetic grows with the number of rows. **The bytes do not.** Each weight has to
+# The arithmetic grows with the number of rows. **The bytes do not**, so one column of them suffices: each weight has to
 # come from memory once, whether it then meets one row or two hundred.
 #
 # A weight that meets a row is one multiplication and one addition. So a token costs about $2N$ operations, a prompt of
@@ -280,7 +281,8 @@ table(*ch01.symbols(config, chip, dtype))
 # %% [markdown]
 # ## Predict: sixteen rows instead of one
 #
-# One pass with 1 row, one pass with 16 rows: sixteen times the arithmetic, and the symbols above to think with.
+# One pass with 1 row, one pass with 16 rows: sixteen times the arithmetic, and the symbols above to think with. The
+# course's *cost model* guesses, too: it adds up operators that were timed one by one on this machine.
 
 # %% tags=["predict"]
 my_rows = guess(
@@ -317,9 +319,9 @@ table(*ch01.rows_table(passes))
 markdown(ch01.rows_story(passes, sixteen / one, ratio, config, chip, dtype))
 
 # %% [markdown]
-# That is the answer to the question at the top. **A token of the prompt shares its read of the weights with the whole
-# prompt. A token of the answer pays for a read of its own**, because the token after it is not known yet, and there is
-# nobody to share with.
+# That is the answer to the question at the top. **A token of the prompt shares the read of the weights, and all else that
+# a pass costs once, with the whole prompt. A token of the answer pays for a pass of its own**, because the token after it
+# is not known yet, and there is nobody to share with.
 #
 # Where the two terms of the formula are equal depends on the chip and on $b$, the bytes of a weight, not on the model's
 # size: $W = bN$, so $N$ cancels, and $T = b \cdot \text{peak} / (2 \cdot \text{bandwidth})$. With two bytes a weight
@@ -331,7 +333,7 @@ table(*ch01.ridges())
 # %% tags=["hide-input", "nbval-ignore-output"]
 callout(
     "takeaway",
-    ch01.ridge_takeaway(config, chip, dtype, ch01.alone(passes)),
+    ch01.ridge_takeaway(config, chip, dtype, ch01.worth(read, step)),
 )
 
 # %% [markdown]
@@ -339,7 +341,7 @@ callout(
 #
 # If a decode step is one read of the weights, its time has a floor that needs no benchmark: bytes a step over bandwidth.
 # The step also reads the cache of all earlier tokens, which is small here. Between the floor and the clock stands what
-# the formula leaves out. Each part below was measured by itself, on this machine, and the last bar is what remains:
+# the formula leaves out. Each part of it was measured by itself, on this machine; the *residual* is what remains:
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 ch01.step_waterfall(step, config, chip, dtype)
@@ -419,8 +421,8 @@ markdown(ch01.shares_story(runs))
 # first token's prefill is counted as decode. Put the times of both prompts into that formula, and into the right one:
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-table(*ch01.wrong_tpot(runs, list(turns.values()), tpot), stack=True)
-markdown(ch01.wrong_tpot_story(runs[1][0], turns[1024]))
+table(*ch01.wrong_tpot(runs))
+markdown(ch01.wrong_tpot_story(*runs[1]))
 
 # %% [markdown]
 # ## Who waits, and who pays

@@ -16,7 +16,7 @@ from lumen.models.counts import products
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from lumen.bench import Measured, Timing
+    from lumen.bench import Measured
     from lumen.hardware import Chip
     from lumen.models.config import ModelConfig
 
@@ -51,7 +51,7 @@ def staircase_figure(times: Sequence[float], prompt: int) -> go.Figure:
     """One generation: tokens that the model has been through, against the clock. `times` of each token, in s."""
     when = [1e3 * t for t in times]
     fig = figure(
-        f"{prompt} tokens are read in one go; each further one waits its turn",
+        f"One run: {prompt} tokens are read in one go; each further one waits its turn",
         x="time (ms)",
         y="tokens the model has been through",
     )
@@ -137,7 +137,7 @@ def rows_figure(passes: Mapping[int, Measured], config: ModelConfig, chip: Chip,
     )
     fig.add_scatter(x=counts, y=list(ms.values()), mode="lines+markers", line_color=palette.orange)
     label_line(fig, most, read, "read the weights once", palette.blue, shift=-12)
-    label_line(fig, 16, busy[16], "arithmetic at peak", palette.green, anchor="left", shift=-15)
+    label_line(fig, 4, busy[4], "arithmetic at peak", palette.green, anchor="left", shift=-15)
     label_line(fig, 1, ms[1], "measured", palette.orange, anchor="left", shift=28)
     return fig
 
@@ -145,7 +145,7 @@ def rows_figure(passes: Mapping[int, Measured], config: ModelConfig, chip: Chip,
 def rows_table(passes: Mapping[int, Measured]) -> Table:
     ms = {count: taken.ms for count, taken in passes.items()}
     rows = [[r, ms[r], ms[r] / r, ms[1] / (ms[r] / r)] for r in (1, 2, 4, 16, 64, 256)]
-    return rows, ["rows", "ms a pass", "ms a row", "a row alone costs … of these"], "rrrr"
+    return rows, ["rows", "ms a pass", "ms a row", "for the price of one alone"], "rrrr"
 
 
 def nearly_free(passes: Mapping[int, Measured]) -> int:
@@ -165,16 +165,13 @@ def rows_story(
     """What the curve says, and how far the forecast was off."""
     one, most = passes[1], passes[max(passes)]
     length = most.name.context
-    why = (
-        "The forecast adds up operators that were timed one by one; [chapter 2](02_roofline.ipynb) shows its misses "
-        "over many sizes and takes the largest apart."
-    )
+    why = "[Chapter 2](02_roofline.ipynb) shows its misses over many sizes and takes the largest apart."
     return (
         "The most rows, of those tried, up to which a pass takes less than twice as long as with one: "
         f"**{nearly_free(passes)}**. One read of the weights, {milliseconds(clocks(config, chip, dtype)[0])} at the "
         f"measured bandwidth, serves all of them. In a pass of {length} a row costs "
-        f"{milliseconds(most.seconds / length)}; alone it costs {milliseconds(one.seconds)}, "
-        f"**{alone(passes):.0f} times** as much. The two dashed lines are bounds. What lies between them and a single "
+        f"{milliseconds(most.seconds / length)}; alone, with nothing before it, {milliseconds(one.seconds)}, "
+        f"**{alone(passes):.3g} times** as much. The two dashed lines are bounds. What lies between them and a single "
         "row is taken apart below.\n\n"
         f"The cost model's forecast for sixteen rows against one: {miss(forecast, ratio, why)}"
     )
@@ -200,7 +197,7 @@ def ridges() -> Table:
 
 
 def ridge_takeaway(config: ModelConfig, chip: Chip, dtype: object, measured: float) -> str:
-    """`measured`: how many times as much a row costs alone as in a long pass."""
+    """`measured`: tokens of the prompt that one token of the answer cost, as in `worth`."""
     read, row = clocks(config, chip, dtype)
     bits = 8 * cost.bytes_per_value(dtype)
     return (
@@ -230,9 +227,9 @@ def left_over(ratio: Estimate) -> str:
     """A measured step over the sum of its parts, which were timed one by one."""
     return says(
         ratio,
-        more="The last bar, {size} on top of the others, is what none of these measurements explains.",
-        same="Together they are the step, as far as this run can show.",
-        less="The last bar is below zero: the step is {size} shorter than its parts, timed one by one.",
+        more="The *residual*, {size} on top of the other bars, is what none of these measurements explains.",
+        same="All parts together are the step, as far as this run can show.",
+        less="The *residual* is below zero: the step is {size} shorter than its parts, timed one by one.",
     )
 
 
@@ -279,7 +276,7 @@ def growth(tpot: Estimate, long: int, short: int) -> str:
     """TPOT behind a long prompt over TPOT behind a short one, measured in turns."""
     return says(
         tpot,
-        more="Measured in turns, the step takes {size} longer ({estimate}).",
+        more="Measured in turns, the step takes {size} longer: {estimate}.",
         same=f"Measured in turns at {short} and {long:,} tokens, this run shows no difference ({{estimate}}).",
         less="Measured in turns, the step came out {size} shorter ({estimate}) although it reads more. Nothing on this "
         "page explains that.",
@@ -296,8 +293,8 @@ def growth_story(
         f"The step reads the same {weights / 1e6:.0f} MB of weights as before. {long - short:,} more tokens of context "
         f"add {extra / 1e6:.0f} MB of cache, {100 * extra / weights:.0f} %. {growth(tpot, long, short)} The prefill, "
         "in contrast, multiplies every row of the prompt.\n\n"
-        f"That is one user. {users} of them share the read of the weights and bring {users} caches: at {even:,.0f} "
-        "tokens each, the caches weigh as much as the weights."
+        f"That is one user; {users} share the read of the weights and bring {users} caches. At {even:,.0f} tokens "
+        "each, the caches weigh as much as the weights."
     )
 
 
@@ -341,7 +338,7 @@ def lever_table(found: Mapping[str, tuple[str, float, float]]) -> Table:
 def lever_story(found: Mapping[str, tuple[str, float, float]], step: Measured) -> str:
     open_ones = {name: saved for name, (_, saved, _) in found.items() if name != "no work twice"}
     best = max(open_ones, key=open_ones.__getitem__)
-    why = "Its operators were timed one by one: that is the last bar of the step above."
+    why = "Its operators were timed one by one: the difference is the *residual* of the step above."
     return (
         "These are the cost model's forecasts for this machine, of what a perfect implementation would get, from a "
         f"step that is itself a forecast: {miss(found[best][2], step.estimate, why)} They do not add up: bytes that "
@@ -388,31 +385,22 @@ def shares_story(runs: Sequence[tuple[Measured, Measured]]) -> str:
     )
 
 
-def wrong_tpot(
-    runs: Sequence[tuple[Measured, Measured]], steps: Sequence[Timing], tpot: Estimate, tokens: int = 9
-) -> Table:
-    """The negative control: latency over tokens, called TPOT. `steps` and their ratio `tpot` were measured in turns."""
-    (a_read, _), (b_read, _) = runs
-    right = [step.median for step in steps]
-    wrong = [
-        cost.end_to_end(read.seconds, step, tokens) / tokens
-        for (read, _), step in zip(runs, right, strict=True)
-    ]
+def wrong_tpot(runs: Sequence[tuple[Measured, Measured]], tokens: int = 9) -> Table:
+    """The negative control: latency over tokens, called TPOT."""
+    wrong = [cost.end_to_end(read.seconds, step.seconds, tokens) / tokens for read, step in runs]
     rows = [
-        ["gaps after the first token", f"{tpot.value:.2f} ×", *(1e3 * step for step in right)],
-        ["latency / tokens", f"{wrong[1] / wrong[0]:.2f} ×", *(1e3 * step for step in wrong)],
+        ["gaps after the first token", *(step.ms for _, step in runs)],
+        ["latency / tokens", *(1e3 * seconds for seconds in wrong)],
     ]
     headers = [
         f"TPOT (ms), {tokens} tokens of answer",
-        "the prompt changes it",
-        f"prompt of {a_read.name.context}",
-        f"prompt of {b_read.name.context:,}",
+        *(f"prompt of {read.name.context:,}" for read, _ in runs),
     ]
-    return rows, headers, "lrrr"
+    return rows, headers, "lrr"
 
 
-def wrong_tpot_story(read: Measured, step: Timing, tokens: int = 9) -> str:
-    blamed = cost.end_to_end(read.seconds, step.median, tokens) / tokens - step.median
+def wrong_tpot_story(read: Measured, step: Measured, tokens: int = 9) -> str:
+    blamed = cost.end_to_end(read.seconds, step.seconds, tokens) / tokens - step.seconds
     return (
         f"Behind the long prompt, the wrong one charges decode with {milliseconds(blamed)} a token that belong to the "
         'prefill. It follows from the two formulas alone: ask for more tokens, and the wrong "TPOT" gets better '
@@ -445,10 +433,10 @@ def prices(
     step = cost.predict_decode(config, chip, context, 32, dtype).seconds / 32
     read = cost.predict_prefill(config, chip, int(in_tokens), 1, dtype).seconds / in_tokens
     rows = [
-        ["rate in / rate out, tokens that a cache held left out", f"{rate_in * (1 - hits) / rate_out:.1f}"],
-        ["the same, with them", f"{rate_in / rate_out:.1f}"],
-        ["list price out / in", f"{price_out / price_in:.1f}"],
-        ["price out / average price in", f"{price_out / paid:.1f}"],
+        ["DeepSeek: rate in / rate out, cached tokens left out", f"{rate_in * (1 - hits) / rate_out:.1f}"],
+        ["DeepSeek: the same, cached tokens counted", f"{rate_in / rate_out:.1f}"],
+        ["DeepSeek: list price out / in", f"{price_out / price_in:.1f}"],
+        ["DeepSeek: price out / average price in", f"{price_out / paid:.1f}"],
         ["SmolLM2 here, one user, measured", f"{here:.0f}"],
         ["SmolLM2 here, 32 users in a pass, forecast", f"{step / read:.1f}"],
     ]
@@ -457,8 +445,8 @@ def prices(
 
 def prices_story() -> str:
     return (
-        f"The first four rows are DeepSeek's own figures for [24 hours in February 2025]({DEEPSEEK}), for a node of "
-        "eight H800 that does one of the two only; 56.3 % of the tokens in came from a cache on disk. The last row is "
+        f"DeepSeek's rows follow from its own figures for [24 hours in February 2025]({DEEPSEEK}), for a node of eight "
+        "H800 that does one of the two only; 56.3 % of the tokens in came from a cache on disk. The last row is "
         "the cost model's answer to one change, 32 users in place of one, everything else as "
         "it is here. Their service differs from ours in many more: model, chip, precision, experts. So the rows say "
         "how far apart the two kinds of tokens are in different hands, and what sharing the read does to *our* number; "

@@ -32,14 +32,6 @@ exercises.add(
     forbidden=("lumen.generate",),
 )
 
-exercises.add(
-    "three-faults",
-    shows="A test that compares the tokens of ordinary answers meets none of these three faults.",
-    check=Loop(Script),
-    given="broken",
-    forbidden=("lumen.generate",),
-)
-
 
 # predict ------------------------------------------------------------------------------------------
 L4, THIRTEEN = CHIPS["L4"], 13e9
@@ -119,6 +111,16 @@ exercises.add(
             ],
         ),
     ),
+)
+
+
+# debug --------------------------------------------------------------------------------------------
+exercises.add(
+    "three-faults",
+    shows="A test that compares the tokens of ordinary answers meets none of these three faults.",
+    check=Loop(Script),
+    given="broken",
+    forbidden=("lumen.generate",),
 )
 
 

@@ -5,25 +5,25 @@ from __future__ import annotations
 QUESTIONS = [
     {
         "kind": "choice",
-        "question": "A server gives the last 100 tokens of a prompt to the model one by one instead of in one "
+        "question": "A server gives the last 1,000 tokens of a prompt to the model one by one instead of in one "
         "pass. What happens?",
         "choices": [
             {
-                "text": "The same result; each of the 100 costs as much as a token of an answer",
+                "text": "The same result; each of the 1,000 costs as much as a token of an answer",
                 "ok": True,
                 "why": "A row alone reads all weights for itself, whoever wrote the token.",
             },
             {
                 "text": "The same result in the same time: it is the same arithmetic",
-                "why": "The arithmetic is the same. The weights are read 100 times instead of once.",
+                "why": "The arithmetic is the same. The weights are read 1,000 times instead of once.",
             },
             {
                 "text": "Another result: a prompt has to be read at once",
                 "why": "Every token sees itself and the ones before it, however they are cut into passes.",
             },
             {
-                "text": "The same result, 100 times as slow as the pass of 100 rows",
-                "why": "Only if a row alone took as long as 100 together. Up to some rows they nearly do; then "
+                "text": "The same result, 1,000 times as slow as the pass of 1,000 rows",
+                "why": "Only if a row alone took as long as 1,000 together. A few hundred at most nearly do; then "
                 "arithmetic counts.",
             },
         ],
@@ -62,7 +62,8 @@ QUESTIONS = [
     },
     {
         "kind": "choice",
-        "question": "The prompt doubles from 2,000 to 4,000 tokens; the answer stays at 200. On a GPU, which is right?",
+        "question": "The prompt doubles from 2,000 to 4,000 tokens; the answer stays at 200. One user on a GPU: which "
+        "is right?",
         "choices": [
             {
                 "text": "TTFT and TPOT both double.",
