@@ -62,7 +62,8 @@ import lumen
 session = lumen.setup("08_batching")
 
 # %% [markdown]
-# Answers will be compared token by token, so the model runs in fp32 everywhere, on a GPU too.
+# Answers will be compared token by token, so the model runs in fp32 everywhere, on a GPU too. In 16 bits a batch of
+# another size may round otherwise and tip a token ([batch invariance](../book/glossary.md#term-batch-invariance)).
 
 # %% tags=["hide-input"]
 import importlib.util
@@ -168,7 +169,7 @@ steps = {
     }
     for context in (64, 1024)
 }
-one, eight = steps[64][1], steps[64][8]
+eight = steps[64][8]
 longer = ch08.step_of_eight(steps)
 said = 8 / ch08.said_of_eight(config, chip, 64)
 
@@ -187,10 +188,10 @@ reveal(
 markdown(ch08.short_story(steps, config, chip))
 
 # %% tags=["reveal", "nbval-ignore-output"]
-ch08.step_waterfall(one, config, chip)
+ch08.step_waterfall(steps, 1, config, chip)
 
 # %% tags=["reveal", "nbval-ignore-output"]
-ch08.step_waterfall(eight, config, chip)
+ch08.step_waterfall(steps, 8, config, chip)
 
 # %% [markdown]
 # ## Predict: a long context
@@ -344,9 +345,9 @@ for name, scores, good in (
 # The last line is the **negative control**: without positions every column counts as a token, and the two rows that have
 # pads get other scores. Nothing fails, and the words may be right by luck, so a look at the text does not find the fault.
 # The line above it says what the fault is. All positions were wrong there, by 100, and nothing moved: with RoPE only
-# distances count. So it is **reading the pads** that does the harm. (Learned absolute positions would mind a shift, and
-# so would a model whose positions it takes beyond those it was trained on.) In `transformers` the mask keeps the pads
-# out, and leaving it out is the same mistake.
+# distances count. So it is **reading the pads** that does the harm. (A model with learned absolute positions would mind,
+# and so would any model beyond the positions of its training.) In `transformers` the mask keeps the pads out; to leave
+# out the mask is the same mistake.
 #
 # Right or left, the holes are computed. A rectangle of $B$ prompts has $B \cdot \max P$ places for $\sum P$ tokens, so the
 # share that does some good is
@@ -606,7 +607,7 @@ table(*ch08.latency_table())
 
 # %% [markdown]
 # That is an upper limit for a program that makes one token a user and step, reads this cache in 16 bits and shares no
-# prefixes. Chapters to come change each of the three.
+# prefixes. [Chapter 6](06_prefix_cache.ipynb) shares them; speculation and caches of fewer bits are planned.
 #
 # **A shared die.** Batching must not change anybody's answer, a random one included. Here is a batcher's classic mistake:
 # one random stream for all rows, as `torch.multinomial` has it.

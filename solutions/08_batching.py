@@ -301,7 +301,7 @@ grader.check("the-neighbours-die", mended_draws)
 # - **c** Where the caches of a batch weigh many times what the weights do, a larger batch brings hardly more tokens per second.
 # - **d** Reading long prompts together is hardly faster than reading them one after another.
 #
-# Which one does not hold? And compute a factor of your own: twelve answers of 40, 10, 10, 10, 40, 10, 10, 10, 40, 10, 10 and 10 tokens,
+# Which one does not hold? And compute a factor of your own: twelve answers of 40, 10, 10, 10, 20, 10, 10, 10, 40, 10, 10 and 10 tokens,
 # served in this order with four slots, all waiting from the start. How many times as many steps does static batching take? Three
 # significant figures suffice.
 #
@@ -312,7 +312,7 @@ grader.check("the-neighbours-die", mended_draws)
 # </details>
 # <details><summary>Hint 2: a number to aim at</summary>
 #
-# Static batching takes 120 steps.
+# Static batching takes 100 steps.
 #
 # </details>
 # <details><summary>Hint 3: the key line</summary>
@@ -326,7 +326,7 @@ grader.check("the-neighbours-die", mended_draws)
 def batching_claims() -> tuple[str, float]:
     """The letter of the wrong claim, and static over continuous steps."""
     ### BEGIN SOLUTION
-    lengths = [40, 10, 10, 10] * 3
+    lengths = [40, 10, 10, 10, 20, 10, 10, 10, 40, 10, 10, 10]
     static = the_door(lengths, 4, static=True)
     return "b", len(static) / len(the_door(lengths, 4))
     ### END SOLUTION
@@ -336,7 +336,7 @@ def batching_claims() -> tuple[str, float]:
 grader.check("batching-claims", batching_claims)
 
 # %% [markdown] tags=["solution-only"]
-# Two, for these twelve; one, if all had 40 tokens. Sort them by length and static batching takes 60 steps as well, but a server
+# Less than two for these twelve, and one if all had 40 tokens. Sort them by length and static batching takes 60 steps as well, but a server
 # does not know the lengths of answers before they end.
 
 # %% [markdown]

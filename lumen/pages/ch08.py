@@ -53,7 +53,7 @@ def bytes_figure(config: ModelConfig) -> go.Figure:
     for context, color in ((SHORT, palette.blue), (LONG, palette.orange), (8192, palette.purple)):
         read = [(weights / b + context * kappa) / 1e6 for b in wide]
         fig.add_scatter(x=wide, y=read, mode="lines", line_color=color)
-        label_line(fig, 1024, read[-1], f"context {context:,}", color, shift=12)
+        label_line(fig, 1024, read[-1], f"context {context:,}", color, shift=22)
     alone = [weights / b / 1e6 for b in wide]
     fig.add_scatter(x=wide, y=alone, mode="lines", line={"color": palette.grey, "dash": "dot"})
     label_line(fig, 64, weights / 64e6, "weights alone", palette.grey, anchor="right", shift=-16)
@@ -79,7 +79,11 @@ def symbols(config: ModelConfig, chip: Chip) -> Table:
             f"batch whose caches weigh as much as the weights, at {SHORT} and {LONG:,} tokens",
         ],
         ["$W$ / bandwidth", f"{1e3 * weights / chip.bandwidth:.1f} ms", "to read the weights once"],
-        ["$2N$ / peak", f"{1e3 * row:.2f} ms", "arithmetic of one row, two operations a weight"],
+        [
+            "$2N$ / peak",
+            f"{1e3 * row:.2f} ms",
+            "arithmetic of one row, two operations for each of $N$ weights",
+        ],
         [
             "ratio of the two",
             f"{even_rows(config, chip):.0f}",
@@ -102,10 +106,13 @@ def rate_title(gain: Estimate) -> str:
     return f"Eight users at {LONG:,} tokens get {gain.value:.2g} times the tokens/s of one"
 
 
-def step_waterfall(step: Measured, config: ModelConfig, chip: Chip) -> go.Figure:
-    batch, context = step.name.batch, step.name.context
-    parts = cost.waterfall(config, chip, "decode", step.seconds, batch, context, "fp32")
-    return waterfall(parts, f"Users in the step: {batch}; {context} tokens of context each")
+def step_waterfall(steps: Steps, users: int, config: ModelConfig, chip: Chip) -> go.Figure:
+    """Where a step at the short context goes, on an axis that one user and eight have in common."""
+    seconds = steps[SHORT][users].seconds
+    parts = cost.waterfall(config, chip, "decode", seconds, users, SHORT, "fp32")
+    title = f"Users in the step: {users}; the floor is {dict(parts)['floor'] / seconds:.0%} of it"
+    longest = max(max(steps[SHORT][b].seconds, forecast(config, chip, b, SHORT)) for b in (1, 8))
+    return waterfall(parts, title, until=longest)
 
 
 def step_of_eight(steps: Steps) -> Estimate:
@@ -147,11 +154,12 @@ def short_story(steps: Steps, config: ModelConfig, chip: Chip) -> str:
     most = max(grown, key=grown.__getitem__)
     return (
         f"A step takes {milliseconds(one.seconds)} for one; for eight, {milliseconds(eight.seconds)}: "
-        f"{eight_over_one(ratio)}, **{8 / ratio.value:.1f} times the tokens/s**. The two pictures below take both "
-        f"forecasts apart, down to the clock. Both hold one reading of the weights, {milliseconds(reading)} at full "
-        f"bandwidth. In the forecasts what grows most is *{most}*, by {milliseconds(grown[most])}; eight rows at the "
-        f"peak take {milliseconds(rows)}. A chip with more arithmetic beside its bandwidth has more room: by its "
-        f"datasheet an H100 computes {cost.ridge(H100, 'bf16'):.0f} rows in bf16 while it reads the weights once.\n\n"
+        f"{eight_over_one(ratio)}, **{8 / ratio.value:.1f} times the tokens/s**. The pictures below go from "
+        f"the forecast to the clock. Their *floor* is bandwidth or peak, whichever takes longer: reading the weights "
+        f"takes {milliseconds(reading)}, arithmetic for eight rows {milliseconds(rows)}. What grows most in the "
+        f"forecast is *{most}*, by {milliseconds(grown[most])}. A chip with more arithmetic beside its bandwidth has "
+        f"more room: by its datasheet an H100 computes {cost.ridge(H100, 'bf16'):.0f} rows in bf16 while it reads the "
+        "weights once.\n\n"
         f"The forecast of the ratio: {miss(8 / said_of_eight(config, chip, SHORT), ratio, WHY)}"
     )
 
@@ -180,10 +188,9 @@ def doublings(steps: Steps, config: ModelConfig, chip: Chip) -> str:
         said.append(f"A step at {context:,} tokens: {'; '.join(each)}.")
     if drops:
         said.append(
-            f"Of {len(drops)} that got shorter, bytes and operations foresee none; the forecast, which adds up matrix "
-            f"products that were timed at each number of rows, has {sum(drops)}. What it has is the products' own: a "
-            "library may take another kernel for few rows, and that one may be slower. The rest this page does not "
-            "explain."
+            f"Drops by the clock: {len(drops)}, in the forecast as well: {sum(drops)}. Bytes and operations only grow "
+            "with the batch; but the forecast adds up matrix products that were timed at each number of rows, and a "
+            "library may take another kernel for few rows, a slower one. The rest this page does not explain."
         )
     return " ".join(said)
 
@@ -201,7 +208,7 @@ def context_alone(est: Estimate) -> str:
 
 
 def misses(steps: Steps, config: ModelConfig, chip: Chip) -> Table:
-    """Forecast against clock, signed, for time and for rate."""
+    """Time of a step, forecast against clock, signed."""
     rows = []
     for context, found in steps.items():
         for users, step in found.items():
@@ -209,13 +216,12 @@ def misses(steps: Steps, config: ModelConfig, chip: Chip) -> Table:
             rows.append(
                 [
                     f"{users} × {context:,}",
-                    f"{said / step.seconds - 1:+.0%}",
-                    f"{step.seconds / said - 1:+.0%}",
                     f"{1e3 * said:.1f}",
                     f"{step.ms:.1f}",
+                    f"{said / step.seconds - 1:+.0%}".replace("-", "\N{MINUS SIGN}"),
                 ]
             )
-    return rows, ["users × context", "miss, ms", "miss, tokens/s", "forecast (ms)", "clock (ms)"], "lrrrr"
+    return rows, ["users × context", "forecast (ms)", "clock (ms)", "miss"], "lrrr"
 
 
 def largest_miss(steps: Steps, config: ModelConfig, chip: Chip) -> tuple[int, int]:
@@ -237,8 +243,7 @@ def misses_story(steps: Steps, config: ModelConfig, chip: Chip) -> str:
     return (
         f"{sum(x < 0 for x in signed)} of the {len(signed)} forecasts are below the clock, "
         f"{sum(x > 0 for x in signed)} "
-        f"above. Signs turn round between the two columns: a time that is forecast too short is a rate too high. The "
-        f"largest miss, {users} × {context:,}: "
+        f"above. The largest miss, {users} × {context:,}: "
         f"{miss(forecast(config, chip, users, context), step.estimate, WHY)} "
         + context_alone(Estimate.ratio(steps[LONG][1].timing, steps[SHORT][1].timing))
     )
@@ -256,17 +261,19 @@ def rates_figure(steps: Steps, config: ModelConfig, chip: Chip) -> go.Figure:
         log_y=True,
         height=440,
     )
-    rates = []
+    rates, names = [], []
     for (context, found), color in zip(steps.items(), (palette.blue, palette.orange), strict=True):
         said = [b / forecast(config, chip, b, context) for b in USERS]
         clock = [b / found[b].seconds for b in USERS]
         rates += clock
         fig.add_scatter(x=USERS, y=said, mode="lines", line={"color": color, "dash": "dash"})
         fig.add_scatter(x=USERS, y=clock, mode="lines+markers", line_color=color)
-        label_line(fig, 8, clock[-1], f"context {context:,}", color, anchor="right", shift=-20)
+        names.append((f"context {context:,}", color))
     free = [b / steps[SHORT][1].seconds for b in USERS]
     fig.add_scatter(x=USERS, y=free, mode="lines", line={"color": palette.grey, "dash": "dot"})
     label_line(fig, 4, free[2], f"{SHORT} tokens, were company free", palette.grey, anchor="right", shift=14)
+    for i, (name, color) in enumerate([("dashed: forecast", palette.grey), *reversed(names)]):
+        label_line(fig, 8, min(rates), name, color, shift=4 + 20 * i)  # below on the right no line passes
     log_axis(fig, "x", USERS)
     ticks = [
         v for v in (2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000) if min(rates) / 2 < v < 2 * free[-1]
@@ -334,9 +341,8 @@ def ends_table() -> Table:
 def ends_story() -> str:
     return (
         f"By the datasheet alone; a real step is longer. Arithmetic takes as long as reading the weights at "
-        f"{cost.ridge(H100, 'bf16'):.0f} sequences, whatever the context. A tenth of the memory is kept free; the "
-        f"last "
-        "column compares with one user."
+        f"{cost.ridge(H100, 'bf16'):.0f} sequences, whatever the context. A tenth of the memory is kept free. The last "
+        "column compares with one user; the caches are read after the matrix products, not meanwhile."
     )
 
 
@@ -416,7 +422,7 @@ def slots_figure() -> go.Figure:
     )
     for s, color in zip(SPREADS, (palette.green, palette.ochre, palette.orange), strict=True):
         fig.add_scatter(x=BATCHES, y=used[s], mode="lines+markers", line_color=color)
-        label_line(fig, 32, used[s][-1], f"σ = {s:g}", color, shift=13)
+        label_line(fig, 32, used[s][-1], f"σ = {s:g}", color, shift=-14)
     log_axis(fig, "x", BATCHES)
     fig.update_yaxes(range=[0, 104])
     return fig
@@ -427,9 +433,9 @@ Rounds = Mapping[str, Sequence["Served"]]  # policy -> one run a round
 
 
 def gain_of(rounds: Rounds) -> Estimate:
-    """Tokens/s of continuous over static batching, round by round."""
-    pairs = zip(rounds["continuous"], rounds["static"], strict=True)
-    return Estimate.of([a.tokens_per_s / b.tokens_per_s for a, b in pairs], "×")
+    """Tokens/s of continuous over static batching."""
+    fast, slow = ([run.tokens_per_s for run in rounds[policy]] for policy in ("continuous", "static"))
+    return Estimate.ratio(fast, slow)
 
 
 def gain_forecast(lengths: Sequence[tuple[int, int]], slots: int, config: ModelConfig, chip: Chip) -> float:
@@ -462,10 +468,10 @@ def clock_and_count(est: Estimate, counted: float) -> str:
     return says(
         est,
         at=counted,
-        more=f"The clock ({{estimate}}) shows more than the count of steps ({counted:.2f}): the steps of the two "
-        f"policies "
-        "are not equally long.",
-        same=f"Between the clock ({{estimate}}) and the count of steps, {counted:.2f}, this run shows no difference.",
+        more=f"The clock ({{estimate}}) shows more than the count of steps ({counted:.2f}): the "
+        "steps of the two policies are not equally long.",
+        same=f"Between the clock ({{estimate}}) and the count of steps, {counted:.2f}, this run "
+        "shows no difference.",
         less=f"The clock ({{estimate}}) shows less than the count of steps ({counted:.2f}). Two things speak for that: "
         "no rule of admission saves the reading of prompts; and a static batch ends in steps of few rows, which need "
         "not last as long as full ones, since this engine leaves out rows that are done. A padded batch would not.",
@@ -590,11 +596,11 @@ def page_over_peers(est: Estimate) -> str:
     """The page's own step of eight over the one in the table."""
     return says(
         est,
-        more="This page's own step for eight is {size} longer than the table's: another machine or another day. "
-        "Compare within the table.",
-        same="This page's own step for eight lasts as long.",
-        less="This page's own step for eight is {size} shorter than the table's: another machine or another day. "
-        "Compare within the table.",
+        more="This page's own step for eight is {size} longer than the engine's median: another machine or another "
+        "day. Compare within the table.",
+        same="This page's own step for eight lasts as long as the engine's.",
+        less="This page's own step for eight is {size} shorter than the engine's median: another machine or another "
+        "day. Compare within the table.",
     )
 
 
@@ -605,10 +611,10 @@ def peers_story(data: Mapping[str, Any], eight: Measured) -> str:
     wanted = " and ".join(f"{TARGETS[who]:g} times {PEERS[who]}" for who in won)
     here = ", and ".join(against(Estimate.ratio(taken[who], taken["lumen"]), PEERS[who]) for who in won)
     return (
-        "`benchmarks/batching_peers.py`: same weights, fp32, one machine, mean against mean. Ours are times of "
+        "`benchmarks/batching_peers.py`: same weights, fp32, one machine, means. Ours are times of "
         "`Engine.step`; vLLM's is the wall time of a whole run over its steps, the way in and out of its worker "
-        f"process included. Our aim was {wanted}; missed against: {', '.join(missed) or 'none'}. By the medians the "
-        f"readable loop is {here}. A small model in fp32 on a CPU is not what vLLM is built for, and none of this "
+        f"process included. Our aim was {wanted}; missed against: {', '.join(missed) or 'none'}. By the medians our "
+        f"engine is {here}. A small model in fp32 on a CPU is not what vLLM is built for, and none of this "
         f"is about GPUs. {page_over_peers(Estimate.ratio(eight.timing, taken['lumen']))}"
     )
 
@@ -661,8 +667,8 @@ def recap(
         rf"- **A step reads $W + B L \kappa$.** Eight users got {gain[SHORT]:.1f} times the tokens/s of one at {SHORT} "
         f"tokens of context, {gain[LONG]:.1f} times at {LONG:,}.\n"
         f"- **A long prompt is a batch already:** eight of {one.name.context} tokens gained "
-        f"{gain_of_prompts(one, eight)} from being read together; eight of {PROMPT} gain "
-        f"{prompt_gain(PROMPT, config, chip, 'fp32'):.1f} ×, forecast.\n"
+        f"{gain_of_prompts(one, eight)} from being read together; for eight of {PROMPT} the forecast "
+        f"is {prompt_gain(PROMPT, config, chip, 'fp32'):.1f} ×.\n"
         f"- **Mean over maximum:** with σ = 1 a static batch of eight uses {mean_over_max(8, 1.0):.0%} of its "
         f"slots.\n"
         f"- **A door that opens at every step** took {1 / counted:.0%} of the steps of static batching for the same "

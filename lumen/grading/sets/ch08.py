@@ -385,7 +385,7 @@ exercises.add(
 
 # literature ---------------------------------------------------------------------------------------
 
-ANSWERS, SLOTS = [40, 10, 10, 10] * 3, 4
+ANSWERS, SLOTS = [40, 10, 10, 10, 20, 10, 10, 10, 40, 10, 10, 10], 4
 
 
 def _ratio() -> float:
@@ -405,7 +405,7 @@ exercises.add(
         false="b",
         why={
             "a": "B rows meet each weight once: 2B operations for 2 bytes. With short contexts nothing else counts.",
-            "b": "A full queue is not enough: with equal answers the factor is 1, on any machine.",
+            "b": "A full queue is not enough: your own factor is below two, and with equal answers it is 1.",
             "c": "When the caches are most of the bytes, twice the sequences are twice the bytes.",
             "d": "Each prompt is many rows by itself, and the arithmetic is busy already.",
         },
@@ -413,17 +413,20 @@ exercises.add(
             _ratio,
             slips=[
                 Slip(
-                    120 / (sum(ANSWERS) / SLOTS),
+                    len(_timeline(ANSWERS, SLOTS, True)) / (sum(ANSWERS) / SLOTS),
                     "That divides the tokens evenly over the slots. Count the steps: at the end slots are empty.",
                 ),
-                Slip(0.5, "Static over continuous, please: which of the two takes more steps?"),
+                Slip(
+                    lambda got: abs(got * _ratio() - 1) < 0.005,
+                    "Static over continuous, please: which of the two takes more steps?",
+                ),
                 Slip(
                     sum(ANSWERS) / (SLOTS * len(_timeline(ANSWERS, SLOTS, True))),
                     "That is the share of its slots that static batching uses.",
                 ),
                 Slip(
-                    4.0,
-                    "Short answers finish four times sooner, but the long ones need their 40 steps in either case.",
+                    2.0,
+                    "That takes 120 steps for static batching: the longest of the second four has 20 tokens, not 40.",
                 ),
             ],
         ),

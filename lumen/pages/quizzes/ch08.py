@@ -35,6 +35,7 @@ QUESTIONS = [
                 "tolerance": 500,
                 "why": "That is the number of tokens. Divide by the context of a sequence.",
             },
+            {"answer": 48.8, "tolerance": 0.4, "why": "That takes kB for 1,024 bytes. Here it is 1,000."},
             {"answer": 0.32, "tolerance": 0.01, "why": "That is the cache of one sequence in GB."},
         ],
     },

@@ -300,15 +300,15 @@ ANSWERS = {
         no_lumen="lumen's streams are torch generators, kept by the runner",
     ),
     "batching-claims": Answers(
-        right=[lambda: ("b", 2.0), lambda: ("B", 120 / 60)],
+        right=[lambda: ("b", 1.67), lambda: ("B", 100 / 60)],
         wrong=[
-            (lambda: ("a", 2.0), "2B operations for 2 bytes"),
-            (lambda: ("c", 2.0), "twice the bytes"),
-            (lambda: ("d", 2.0), "many rows by itself"),
-            (lambda: ("b", 120 / 52.5), "at the end slots are empty"),
-            (lambda: ("b", 0.5), "Static over continuous"),
-            (lambda: ("b", 210 / 480), "share of its slots"),
-            (lambda: ("b", 4.0), "need their 40 steps"),
+            (lambda: ("a", 100 / 60), "2B operations for 2 bytes"),
+            (lambda: ("c", 100 / 60), "twice the bytes"),
+            (lambda: ("d", 100 / 60), "many rows by itself"),
+            (lambda: ("b", 100 / 47.5), "at the end slots are empty"),
+            (lambda: ("b", 0.6), "Static over continuous"),
+            (lambda: ("b", 190 / 400), "share of its slots"),
+            (lambda: ("b", 2.0), "the longest of the second four"),
         ],
     ),
     "a-batch-in-time": Answers(
