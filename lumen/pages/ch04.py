@@ -126,10 +126,10 @@ def saved(ratio: Estimate, work: float) -> str:
     return says(
         ratio,
         at=work,
-        more=f"The clock saves more than the count of rows ({{estimate}} against {work:.1f} ×): the rows that are "
+        more=f"The clock saves more than the count of rows, {{estimate}} against {work:.1f} ×: the rows that are "
         "skipped cost more than those that are kept.",
-        same=f"This run cannot tell what the clock saves from the count of rows ({{estimate}} against {work:.1f} ×).",
-        less=f"The clock saves less than the count of rows ({{estimate}} against {work:.1f} ×): the rows that were "
+        same=f"This run cannot tell what the clock saves from the count of rows: {{estimate}} against {work:.1f} ×.",
+        less=f"The clock saves less than the count of rows, {{estimate}} against {work:.1f} ×: the rows that were "
         "skipped were cheap.",
     )
 
