@@ -62,8 +62,8 @@ import lumen
 session = lumen.setup("09_scheduling")
 
 # %% [markdown]
-# Answers are compared token by token in this chapter, so the model runs in fp32 everywhere, on a GPU too. All times of the model
-# are predictions of `lumen.cost` on this machine's measured rates, or on a data sheet where a card is named.
+# Answers are compared token by token in this chapter, so SmolLM2 runs in fp32 everywhere, on a GPU too. "Predicted" and "the model"
+# mean `lumen.cost` on this machine's measured rates, or on a data sheet where a card is named.
 
 # %% tags=["hide-input"]
 import textwrap
@@ -151,7 +151,7 @@ print(ch09.plan_lines(whole))
 # \begin{gathered}
 # t_\text{step} = t_\text{matrices} + t_\text{attention} + t_\text{rest} \\
 # t_\text{matrices} = \sum_\text{matrices} \max(t_\text{read},\, t_\text{multiply}) \\
-# t_\text{read} = \frac{b\,w}{\text{bandwidth}} \\
+# t_\text{read} = \frac{b\,w}{\text{bandwidth}} \\[6pt]
 # t_\text{multiply} = \frac{2\,w\,n}{\text{rate}(n)}
 # \end{gathered}
 # $$
@@ -209,7 +209,11 @@ rows, headers, sides = ch09.parts_table(
     (0, 56, 120, 248, LONG), CONTEXT + 8, ANSWERS, chip, config
 )
 table(rows, headers, sides)
-markdown("Steps of the eight with more and more of a prompt, predicted.")
+slowest = by_model[256][0]
+markdown(
+    "Predicted: the eight with the *first* tokens of a prompt. The slowest "
+    f"piece of 248, which looks back furthest, takes {ch09.ms(slowest)} ms."
+)
 
 # %% [markdown]
 # ## Predict: who pays?
@@ -302,7 +306,7 @@ for budget, meetings in runs.items():
 # <div class="callout takeaway">
 #
 # **Takeaway.** A gap between tokens is as long as the step it contains. A token budget bounds what is in the step, and so the gap,
-# whatever prompt arrives. Only looking back still grows with the prompt.
+# but for the looking back, which grows with the prompt.
 #
 # </div>
 #
@@ -348,7 +352,7 @@ table(rows, headers, sides)
 #
 # ## Build it
 #
-# Two lists in order of rank, best first. The budget has a token for every [slot](../book/glossary.md#term-slot), at least. Running requests take their tokens, the
+# Two lists in order of [rank](#who-goes-first), which says who goes first. The budget has a token for every [slot](../book/glossary.md#term-slot), at least. Running requests take their tokens, the
 # single ones set aside beforehand. Whoever needs a block when there is none takes those of the worst rank. Then the queue is let in
 # from its head while slots, tokens and blocks last, unless this step had to take blocks away.
 #
@@ -547,7 +551,8 @@ table(
 # Recompute or swap? With a [prefix cache](../book/glossary.md#term-prefix-cache) ([chapter 6](06_prefix_cache.ipynb)) what nobody took meanwhile is found again. Otherwise it is the race of chapter
 # 5, for $L$ tokens: $2\kappa L$ bytes over the bus, at $\kappa$ bytes of cache per token, against about $2NL$ FLOPs with $N$
 # parameters. A scheduler adds one thing: recomputed tokens go into a step *beside* answers, where arithmetic may be idle.
-# *Predicted* for Llama-3-8B in bf16, 1,024 tokens lost, and the bus of each card's host at its standard's rate:
+# *Predicted* for Llama-3-8B in bf16, 1,024 tokens lost, and the bus of each card's host at its standard's rate. A step of 272 tokens
+# lies left of the [ridge](../book/glossary.md#term-ridge-point) on an H100 and an L4, right of it on an A100:
 
 # %% tags=["hide-input", "nbval-check-output"]
 rows, headers, sides = ch09.swap_table()
@@ -584,7 +589,7 @@ scheduler = Scheduler(BlockPool(8, 16), limits=Limits(2, 64))
 try:
     scheduler.add(Request("too large", [0] * 120, 20))
 except ValueError as refused:
-    print(textwrap.fill(str(refused), 76))
+    print(textwrap.fill(str(refused), 42))
 
 # %% [markdown]
 # ## Prefill here, decode there
@@ -655,12 +660,13 @@ markdown(ch09.goodput_text())
 # - when a mixed step is worse than its parts, because kernels or graphs are made for one kind of work.
 #
 # A link below the rate at which a prefill makes cache eats into that: it, and not the readers, then sets the pace. Goodput under two
-# limits is [DistServe's](https://arxiv.org/abs/2401.09670) measure (2024); compare under it with chunked prefill, at its best chunk.
+# limits is [DistServe's](https://arxiv.org/abs/2401.09670) measure (2024). Compare by it, and let the other side choose its best chunk.
 #
 # ## Where it loses
 #
 # Chunked prefill has a price, and it is not FLOPs: each pair of a query and a key is computed once, however the prompt is cut. What
-# repeats is *reading*: the weights once per chunk, and the keys and values of all earlier chunks. The document, on this machine:
+# repeats is *reading*: the weights once per chunk, and the keys and values of all earlier chunks. And where reading hides behind
+# multiplying, few rows still reach a lower rate. The document, on this machine:
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 rows, headers, sides = ch09.reading_table(LONG, chip, config)
@@ -745,7 +751,7 @@ production_table(
 )
 
 # %% [markdown]
-# Read in November 2026. In this course: `lumen serve --token-budget …`, and `lumen/serve/scheduler.py`, which you have just written
+# In this course: `lumen serve --token-budget …`, and `lumen/serve/scheduler.py`, which you have just written
 # most of.
 #
 # ## Recap

@@ -70,13 +70,13 @@ def freeze_figure(runs: Sequence[Meeting]) -> go.Figure:
 
 
 def plan_lines(run: Meeting, steps: int = 2) -> str:
-    """The plans of the first steps, one request a line of its own where it is no answer."""
+    """The plans of the first steps, a line for the answers together and one for each other request."""
     lines = []
     for number, (_, _, pieces) in enumerate(run.steps[:steps]):
         answers = [held for held, count in pieces if count == 1]
-        rest = [f"{count:,} tokens behind {held:,}" for held, count in pieces if count > 1]
-        alone = f"{len(answers)} requests: 1 token each, behind {min(answers)} to {max(answers):,}"
-        lines.append(f"step {number}: " + "; ".join([alone, *rest]))
+        span = " to ".join(f"{held:,}" for held in sorted({min(answers), max(answers)}))
+        lines += [f"step {number}", f"  {len(answers)} × 1 token behind {span}"]
+        lines += [f"  1 × {count:,} tokens behind {held:,}" for held, count in pieces if count > 1]
     return "\n".join(lines)
 
 
@@ -99,18 +99,21 @@ def predicted(run: Meeting, chip: Chip, config: ModelConfig) -> tuple[float, flo
     return max(steps), sum(steps)
 
 
+def in_matrices(step: cost.Prediction) -> float:
+    return sum(step.parts[name] for name in ("projections", "mlp", "head"))
+
+
 def parts_table(counts: Sequence[int], held: int, answers: int, chip: Chip, config: ModelConfig) -> Table:
     """Steps with more and more of a prompt beside the answers."""
     rows = []
     for count in counts:
         pieces = [(held, 1)] * answers + [(0, count)] * bool(count)
         step = cost.predict_mixed(config, chip, pieces, "fp32", cache="paged")
-        matrices = sum(step.parts[name] for name in ("projections", "mlp", "head"))
         rows.append(
             [
                 f"{count:,}",
                 ms(step.seconds),
-                ms(matrices),
+                ms(in_matrices(step)),
                 ms(step.parts["attention"]),
                 f"{answers + count:,}",
             ]
@@ -143,8 +146,7 @@ def shorter_gap(est: Estimate, tokens: float, model: float) -> str:
     """The longest gap, whole over chunked."""
     other = f"Counting tokens alone says {tokens:.1f}, the model {model:.1f}."
     why = {
-        "less": "The tokens promise too much: a step without a prompt takes time, too (the first row below), and later "
-        "pieces look back.",
+        "less": "The tokens promise too much: later pieces look back, and few rows use the machine less well.",
         "more": "It is more than the tokens promise.",
     }.get(outcome(est, tokens), "This run cannot tell it from the tokens' number.")
     return says(
@@ -161,9 +163,9 @@ def later_document(est: Estimate, steps: int) -> str:
     lead = f"{steps} steps instead of one, and"
     return says(
         est,
-        more=f"{lead} {{x}} times as long a wait ({{low}} to {{high}}, {{n}} rounds). Each product of a token with a "
-        "weight is made once, however the prompt is cut. What is repeated is reading: the weights, the eight caches, "
-        "and the document's own earlier pieces.",
+        more=f"{lead} {{x}} times as long a wait ({{low}} to {{high}}, {{n}} rounds). Each product of its tokens with "
+        "a weight is made once, however the prompt is cut. But the eight ride along in every step, a step of few rows "
+        "uses the machine less well, and every piece looks back.",
         less=f"{lead} the document had its first token sooner: {{x}} of the wait ({{low}} to {{high}}).",
         same=f"{lead} no difference that this run can show: {{x}} times the wait ({{low}} to {{high}}).",
     )
@@ -257,13 +259,14 @@ def trade_misses(runs: Runs, chip: Chip, config: ModelConfig) -> str:
 def missed(est: Estimate, lowest: float, highest: float) -> str:
     """Signed misses of the model, in per cent, and what their sign allows to say."""
     lead = f"The model's {{n}} numbers miss by {lowest:+.0f} to {highest:+.0f} % (median {est.value:+.0f})."
+    sides = "both sides" if lowest < 0 < highest else "one side, half of them by less than a tenth"
     return says(
         est,
         at=0,
         worth=10,
         less=f"{lead} It prices the forward alone; what the engine does between two of them comes on top.",
         more=f"{lead} Its prices, measured operator by operator, are too high here.",
-        same=f"{lead} They lie on both sides, or within a tenth.",
+        same=f"{lead} They lie on {sides}.",
     )
 
 
@@ -356,7 +359,7 @@ def swap_table(lost: int = 1024) -> Table:
         "chip",
         "cheaper",
         "swap out and in (ms)",
-        "recompute, 4 chunks beside 16 answers (ms)",
+        "recompute: 4 chunks beside 16 answers add (ms)",
         "recompute alone (ms)",
     ]
     return rows, headers, "llrrr"
@@ -414,8 +417,8 @@ def ranks_table() -> Table:
         "rank",
         "urgent: median (s)",
         "urgent: longest (s)",
-        f"background: longest, rush of {RUSHES[0]} s",
-        f"background: longest, rush of {RUSHES[1]} s",
+        f"background: longest in a rush of {RUSHES[0]} s (s)",
+        f"background: in one of {RUSHES[1]} s (s)",
     ]
     return rows, headers, "lrrrr"
 
@@ -430,8 +433,9 @@ def ranks_text() -> str:
         f"priority urgent requests hardly wait, and the background jobs of the "
         f"rush wait "
         f"{max(strict[0][1]):.0f} s when it lasts {RUSHES[0]} s, {max(strict[1][1]):.0f} s when it lasts "
-        f"{RUSHES[1]}: they **starve** as long as it goes on. With ageing they wait {max(ageing[0][1]):.0f} and "
-        f"{max(ageing[1][1]):.0f} s, and urgent requests give way to them, by {max(ageing[1][0]):.1f} s at most here. "
+        f"{RUSHES[1]}: they **starve** as long as it goes on. With ageing they wait {max(ageing[0][1]):.1f} s in the "
+        f"short rush, {max(ageing[1][1]):.1f} s in the long one, and urgent requests give way to them, by "
+        f"{max(ageing[1][0]):.1f} s at most here. "
         "That is the trade that $a$ sets: how long those who come later may still pass."
     )
 
@@ -505,9 +509,15 @@ def apart_table(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table:
         left = [h["exposed_s"] for h in documents(runs, way)]
         exposed = f"{1e3 * median(left):.1f}" if left else "–"
         rows.append(
-            [way, ms(median(gaps)), ms(median(first)), exposed, f"{ms(min(first))} to {ms(max(first))}"]
+            [
+                way.replace("chunks of", "budget"),
+                ms(median(gaps)),
+                ms(median(first)),
+                exposed,
+                f"{ms(min(first))} to {ms(max(first))}",
+            ]
         )
-    headers = ["way", "longest gap (ms)", "TTFT (ms)", "journey left (ms)", "TTFT, least to most"]
+    headers = ["way", "longest gap (ms)", "TTFT (ms)", "journey left (ms)", "TTFT, least to most (ms)"]
     return rows, headers, "lrrrr"
 
 
@@ -519,9 +529,9 @@ def apart_text(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     gap = Estimate.of([max(one["gaps"]) / max(two["gaps"]) for one, two in pairs], "×")
     wait = Estimate.of([median(two["long_ttft"]) / median(one["long_ttft"]) for one, two in pairs], "×")
     return (
-        f"Published run, {len(pairs)} rounds of three documents of 1,000 tokens that arrive faster than one core reads "
-        f"them, so their TTFT holds a queue. Layer by layer, {1e3 * left[LAYERS]:.1f} ms of the journey are left "
-        f"instead of {1e3 * left[WHOLE]:.0f}. Beside it in the TTFT stand prefills of {min(prefills):.2f} to "
+        f"Published run, {len(pairs)} rounds of eight answers and three documents of 1,000 tokens. These arrive faster "
+        f"than one core reads them, so their TTFT holds a queue. Layer by layer, {1e3 * left[LAYERS]:.1f} ms of the "
+        f"journey are left instead of {1e3 * left[WHOLE]:.0f}, after prefills of {min(prefills):.2f} to "
         f"{max(prefills):.2f} s. The fair comparison is one engine with *both* cores. {apart_gap(gap)} "
         f"{apart_wait(wait)}"
     )
@@ -645,38 +655,43 @@ def goodput_text() -> str:
     loose = (together(LIMITS[-1]), apart(LIMITS[-1])[0])
     writer = max(n / t / WRITE for n, t in enumerate(written(), 1) if t <= LIMITS[-1])
     return (
-        f"Apart, the first token comes after {ms(read + left)} ms under every limit on the gap that leaves room for an "
-        "answer. Together, a tight limit on the gap forces small chunks, and these make the first token late: under "
-        "both limits at once it serves nothing at the left edge of the figure. With both limits loose it serves more "
-        f"({loose[0]:.1f} requests/s against {loose[1]:.1f} at {ms(LIMITS[-1])} ms), most of it because a split must "
-        f"be a whole number of chips: with fractions of a chip apart would serve "
-        f"{NUM_CHIPS / (read + 1 / writer):.1f}. Below a gap of {1e3 * crossing():.1f} ms the two take turns even "
-        "without any limit on the first token, because a step has room for one answer more or not. And there is no "
-        f"queue in all this. In the splits of the table the readers are busy {100 * min(busy):.0f} to "
-        f"{100 * max(busy):.0f} % of the time, so with random arrivals prompts would wait for them: keep chapter 3's "
-        "curve in mind."
+        f"- Apart, the first token comes after {ms(read + left)} ms under every limit on the gap that leaves room for "
+        "an answer. Together, a tight limit on the gap forces small chunks, and these make the first token late: under "
+        "both limits it serves nothing at the left edge of the figure. Without a limit on the first token the two take "
+        f"turns below {1e3 * crossing():.1f} ms, as a step has room for one answer more or not.\n"
+        f"- With both limits loose together serves more ({loose[0]:.1f} requests/s against {loose[1]:.1f} at "
+        f"{ms(LIMITS[-1])} ms), mostly because a split must be a whole number of chips: with fractions of a chip apart "
+        f"would serve {NUM_CHIPS / (read + 1 / writer):.1f}.\n"
+        f"- There is no queue in all this. In the splits of the table the readers are busy {100 * min(busy):.0f} to "
+        f"{100 * max(busy):.0f} % of the time: with random arrivals prompts would wait for them, along "
+        "[chapter 3's curve](03_measuring.ipynb)."
     )
 
 
 # where it loses -----------------------------------------------------------------------------------
 def reading_table(length: int, chip: Chip, config: ModelConfig) -> Table:
-    """What a prompt pays again when it is cut."""
+    """What a prompt pays again when it is cut: reading, beside the time of its matrices."""
     kappa, weights = cost.kv_bytes_per_token(config, "fp32"), cost.weight_bytes(config, "fp32")
     rows = []
     for chunk in (length, 248, 56, 16):
         cuts = [(start, min(chunk, length - start)) for start in range(0, length, chunk)]
-        pairs = sum(cost.causal_pairs(count, held) for held, count in cuts)
-        assert pairs == cost.causal_pairs(length)
+        assert sum(cost.causal_pairs(count, held) for held, count in cuts) == cost.causal_pairs(length)
+        steps = [cost.predict_mixed(config, chip, [cut], "fp32", cache="paged") for cut in cuts]
         again = kappa * sum(held for held, _ in cuts)
-        time = sum(seconds([piece], chip, config) for piece in cuts)
         rows.append(
-            [f"{chunk:,}", ms(time), f"{pairs:,}", f"{len(cuts) * weights / 1e9:.1f}", f"{again / 1e6:,.0f}"]
+            [
+                f"{chunk:,}",
+                ms(sum(step.seconds for step in steps)),
+                ms(sum(map(in_matrices, steps))),
+                ms(len(cuts) * weights / chip.bandwidth),
+                f"{again / 1e6:,.0f}",
+            ]
         )
     headers = [
         "chunk",
         "prompt alone, predicted (ms)",
-        "pairs of query and key",
-        "GB of weights read",
+        "matrices (ms)",
+        "reading their weights (ms)",
         "MB of cache read again",
     ]
     return rows, headers, "rrrrr"
@@ -746,7 +761,7 @@ def recap(runs: Runs, length: int, again: Mapping[str, int], steps: int) -> str:
         f"tokens in our squeeze, "
         f"{again['recompute, with a prefix cache']} with a prefix cache.\n"
         f"- **Nobody starves** when ranks are fixed at arrival and age: in a rush of {RUSHES[1]} s a background job "
-        f"waits {max(ageing[1][1]):.0f} s at most instead of {max(strict[1][1]):.0f} (simulated).\n"
+        f"waits {max(ageing[1][1]):.1f} s at most instead of {max(strict[1][1]):.0f} (simulated).\n"
         f"- **Apart** costs κ·L bytes, hidden layer by layer on a link above {made_per_second() / 1e9:.0f} "
         f"GB/s (Llama-3-8B on an H100). It "
         f"serves more where both limits are tight: under gaps of {1e3 * crossing(TTFTS[1]):.0f} ms when a "

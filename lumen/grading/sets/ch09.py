@@ -42,9 +42,10 @@ def _plan(
     mode: str = "",
 ) -> list[tuple[str, int]]:
     """The reference; `mode` bends it into the usual mistakes."""
-    for name, total, _, left in (*running, *waiting):
+    for name, total, computed, left in (*running, *waiting):
         need = total + left - 1 if mode != "fits the prompt" else total
         need += mode == "last token stored"
+        need -= computed if mode == "hit at the door" else 0
         if need > pool * size and mode not in ("no door", "late"):
             raise ValueError(f"{name} needs more than the whole pool")
     aside = sum(total - computed == 1 for _, total, computed, _ in running)
@@ -160,6 +161,11 @@ exercises.add(
             ),
             Case("one that will just fit", (TWO, [("c", 190, 0, 11)], 64, 4, 50, 48, 4)),
             Case(
+                "a hit does not make room: it lies in the pool, too",
+                (TWO, [("c", 190, 24, 12)], 64, 4, 50, 48, 4),
+                raises=ValueError,
+            ),
+            Case(
                 "one that can never run, behind a head that must wait",
                 (TWO, [("c", 33, 0, 5), ("d", 260, 0, 1)], 64, 4, 50, 8, 4),
                 raises=ValueError,
@@ -185,6 +191,7 @@ exercises.add(
                 "blocks stay free": "Whoever is let in takes blocks: the next one finds fewer.",
                 "blocks for the chunk": "Let it in only with blocks for all that is known of it: a half-read prompt "
                 "that gets stuck helps nobody.",
+                "hit at the door": "The blocks of a hit are blocks of the pool: at its end it holds them, too.",
                 "fits the prompt": "The prompt fits, its answer will not. Count what it holds at its end: "
                 "total + left − 1.",
                 "last token stored": "The last token is sampled and never fed, so it takes no position.",
@@ -278,6 +285,8 @@ def _sampled(work, requests, mode=""):
             last = end == prompt or (count == 1 and end > prompt)
         elif mode == "one too late":
             last = end > total
+        elif mode == "one too early":
+            last = end >= total - 1
         elif mode == "from inside":
             last = end == total and (output == 0 or start >= prompt)
         elif mode == "everybody":
@@ -315,6 +324,7 @@ exercises.add(
                 "… a chunk that ends at the end of its prompt",
                 ([("a", 0, 10), ("b", 7, 1)], {"a": (10, 6), "b": (4, 4)}),
             ),
+            Case("… a chunk that leaves one token", ([("a", 10, 5)], {"a": (10, 6)})),
             Case("… a chunk of one token inside its answer", ([("a", 13, 1)], {"a": (10, 6)})),
             Case("… and the chunk that catches up", ([("a", 13, 3)], {"a": (10, 6)})),
             Case("… or all of it in one piece", ([("a", 0, 16)], {"a": (10, 6)})),
@@ -326,6 +336,7 @@ exercises.add(
                 "from inside": "A chunk may begin in the prompt and end with the answer: only the end counts.",
                 "one token": "A single token may be a chunk of a prompt, and a last chunk may be longer than one.",
                 "exactly the prompt": "At the end of its prompt a preempted request has still to read its own answer.",
+                "one too early": "One token is missing: its keys and values are needed before the next is sampled.",
                 "one too late": "Computed equals total: that is the moment, not one step later.",
                 "everybody": "Between the first chunk and the last there is nothing to sample.",
             },
@@ -406,6 +417,14 @@ exercises.add(
                 (
                     [_request(1.0, [5], [0], [0]), _request(2.5, [8, 3], [9], [1])],
                     [_request(rank, [1], [4, 4], []) for rank in (2.0, 2.2, 4.0)],
+                    [2],
+                ),
+            ),
+            Case(
+                "all who wait are better",
+                (
+                    [_request(1.0, [5], [0], [0]), _request(2.5, [8, 3], [9], [1])],
+                    [_request(rank, [1], [4], []) for rank in (2.0, 2.2)],
                     [2],
                 ),
             ),

@@ -114,8 +114,8 @@ QUESTIONS = [
                 "why": "Fewer answers fit into a shorter step, so the writers serve fewer.",
             },
             {
-                "text": "The bytes that an answer's token needs from the memory.",
-                "why": "With fewer answers in a step each pays for a larger share of the weights.",
+                "text": "The bytes of weights read per token of an answer.",
+                "why": "A step reads the weights once, and now for fewer answers.",
             },
             {
                 "text": "The time to the first token.",

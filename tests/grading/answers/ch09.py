@@ -37,6 +37,13 @@ def one_step_slots_looked_at_once(running, waiting, budget, slots, pool, free, s
     return one_step_by_recursion(running, waiting, budget, many, pool, free, size)
 
 
+def one_step_hit_at_the_door(running, waiting, budget, slots, pool, free, size):
+    """What a hit holds is taken from what the request needs of the whole pool."""
+    if any(-(-(total + left - 1) // size) - computed // size > pool for _, total, computed, left in waiting):
+        raise ValueError("larger than the pool")
+    return one_step_by_recursion(running, waiting, budget, slots, 10**6, free, size)
+
+
 # A freeze, and the chunk that ends it ---------------------------------------------------------------
 
 RIGHT = {"freeze": 307.7, "free": 153, "chunk": 943, "steps": 7}
@@ -58,6 +65,10 @@ def sampled_by_gap(work, requests):
 def sampled_in_the_order_of_requests(work, requests):
     ends = {name: start + count for name, start, count in work}
     return [name for name in requests if ends.get(name) == sum(requests[name])]
+
+
+def sampled_one_early(work, requests):
+    return [name for name, start, count in work if start + count >= sum(requests[name]) - 1]
 
 
 # The answer that began again ------------------------------------------------------------------------
@@ -85,6 +96,15 @@ def preempt_in_place(running, waiting, free):
     return running, waiting, free
 
 
+def preempt_searches_for_ever(running, waiting, free):
+    """Where all who wait are better, the search never gets past the last one."""
+    worst, at = running[-1], 0
+    while waiting and waiting[at]["rank"] < worst["rank"]:
+        at = min(at + 1, len(waiting) - 1)
+    back = {**worst, "computed": 0, "table": []}
+    return running[:-1], [*waiting[:at], back, *waiting[at:]], free + worst["table"]
+
+
 def server(chip, budget, preemption):
     return lambda: {"chip": chip, "budget": budget, "preemption": preemption}
 
@@ -92,7 +112,10 @@ def server(chip, budget, preemption):
 ANSWERS = {
     "one-step": Answers(
         right=[one_step_by_recursion],
-        wrong=[(one_step_slots_looked_at_once, "one slot is left")],
+        wrong=[
+            (one_step_slots_looked_at_once, "one slot is left"),
+            (one_step_hit_at_the_door, "blocks of the pool"),
+        ],
         no_lumen="lumen's schedule is a method of a scheduler with its own queues and pool",
     ),
     "the-freeze": Answers(
@@ -101,12 +124,18 @@ ANSWERS = {
     ),
     "early-sample": Answers(
         right=[sampled_by_gap],
-        wrong=[(sampled_in_the_order_of_requests, "'a' at [0]")],
+        wrong=[
+            (sampled_in_the_order_of_requests, "'a' at [0]"),
+            (sampled_one_early, "One token is missing"),
+        ],
         no_lumen="lumen's samples is a property of one piece of work",
     ),
     "forgotten-answer": Answers(
         right=[preempt_by_hand, preempt_sorted],
-        wrong=[(preempt_in_place, "Work on a copy")],
+        wrong=[
+            (preempt_in_place, "Work on a copy"),
+            (preempt_searches_for_ever, "Which condition ends the loop"),
+        ],
         no_lumen="lumen's _preempt is a method of a scheduler with its own queues and pool",
     ),
     "chunk-claims": Answers(
