@@ -444,8 +444,8 @@ markdown(ch02.best_mfu(decode, again, chip, dtype))
 # %% [markdown]
 # ## Play
 #
-# Start with this machine at a context of 256: the filled points are this page's measurements. Then choose Llama-3-8B, an
-# H100 and 2,048 tokens a user. The memory is full before the ridge is reached. Up to which context do 1,024 users fit
+# Start with this machine at a context of 256: the filled points are this page's measurements. Then choose Llama-3-8B in
+# 16 bits, an H100 and 2,048 tokens a user. The memory is full before the ridge is reached. Up to which context do 1,024 users fit
 # *and* reach it?
 
 # %% tags=["hide-input", "nbval-ignore-output"]
