@@ -742,8 +742,9 @@ def cached(rates: Mapping[int, Timing], chip: Chip) -> int:
 def control_text(rates: Mapping[int, Timing], chip: Chip) -> str:
     small, large = cached(rates, chip), max(rates)
     per = {n: [s / n for s in rates[n].samples] for n in (small, large)}
-    rate = Estimate.of(rates[large])
-    over = Estimate(*(large / s / chip.bandwidth for s in (rate.value, rate.high, rate.low)), rate.n, "×")
+    rate = Estimate.of(rates[large])  # [s]
+    value, low, high = (large / s / chip.bandwidth for s in (rate.value, rate.high, rate.low))
+    over = Estimate(value, low, high, rate.n, "×")
     return (
         f"{control(Estimate.ratio(per[large], per[small]), small / 2**20, large / 2**20)} "
         f"{right_end(over, large / 2**20)}"
