@@ -38,8 +38,8 @@
 #
 # Needs: [the KV cache](04_kv_cache.ipynb), [the paged cache](05_paged_cache.ipynb).
 #
-# New terms: [prefix cache](../book/glossary.md#term-prefix-cache), [TTFT](../book/glossary.md#term-TTFT),
-# [radix tree](../book/glossary.md#term-radix-tree).
+# New terms: after chapter 1's [TTFT](../book/glossary.md#term-TTFT) now
+# [prefix cache](../book/glossary.md#term-prefix-cache) and [radix tree](../book/glossary.md#term-radix-tree).
 
 # %% tags=["setup", "hide-input", "nbval-ignore-output"]
 import importlib
@@ -248,7 +248,7 @@ markdown(ch06.change_story(changes))
 # | step | cold | warm |
 # | --- | --- | --- |
 # | matrices | $P$ rows | $P - f$ rows, and all weights are read once all the same |
-# | attention | $P(P+1)/2$ pairs | each new row with each position before it |
+# | attention | $P(P+1)/2$ pairs | $(P - f)(P + f + 1)/2$ pairs |
 # | cache | $P \kappa$ bytes written | $(P - f)\, \kappa$ bytes written, $f \kappa$ read |
 #
 # </div>
@@ -338,8 +338,9 @@ markdown(ch06.published_table(record))
 #
 # $$ \text{key}_i = \text{sha256}(\text{key}_{i-1},\ \text{tokens}_i,\ \text{extra}) $$
 #
-# *Extra* is whatever else the numbers depend on, or must not be shared with: the LoRA adapter, the tenant, a salt. Two
-# models with different adapters turn the same tokens into different keys and values. `lumen.generate` takes it as `extra=`.
+# *Extra* is whatever else the numbers depend on, or must not be shared with: the LoRA adapter (a small
+# change to the weights, another for each customer), the tenant, a salt (any text of your own). `lumen.generate` takes it as
+# `extra=`.
 #
 # A hash is no proof. It finds a candidate; the stored parent, tokens and extra must then agree, or it is a miss.
 
@@ -521,7 +522,10 @@ except ImportError as missing:
     print(f"Hugging Face is not compared here: {missing}")
 far = {name: relative_error(ours, other) for name, other in others.items()}
 table(
-    [[name, f"{error:.0e}"] for name, error in far.items()],
+    [
+        [name, f"{error:.0e}" if error else "0"]
+        for name, error in far.items()
+    ],
     [f"{held_now} of {len(asked)} found, against", "error of the logits"],
 )
 assert max(far.values()) < 1e-4 and held_now == 144
@@ -677,7 +681,7 @@ ch06.price_figure()
 
 # %% [markdown]
 # The second curve is Anthropic's price for an entry that lives an hour instead of five minutes (added in 2025). A longer
-# life is bought with a dearer write, and pays only if more uses arrive in it.
+# life is bought with a dearer write: by the same formula it pays from the third use on.
 #
 # ## Lay out a prompt
 #
@@ -746,7 +750,7 @@ markdown(ch06.links_story())
 # ## Where it loses
 #
 # **Where nobody comes back**, prompts pay for hashing and for memory that no one reads. **Where prompts are
-# short for the block**, little is found: for one hybrid model vLLM chose
+# short for the block**, little is found: for one model with Mamba layers vLLM chose
 # [blocks of 2,096](https://github.com/vllm-project/vllm/issues/53749) (August 2026). **Where answers are long**, TTFT
 # shrinks and the time per token does not.
 
@@ -789,8 +793,8 @@ ch06.cyclic_figure(cyclic)
 #
 # ### Two negative controls
 #
-# A prefix cache can be fast and wrong. First, one that forgets the adapter. Two customers have fine-tuned the small
-# model, each in their own way, and send the same 40 tokens:
+# A prefix cache can be fast and wrong. First, one that forgets the adapter. Customer A uses the small model
+# as it is, customer B a fine-tuned one, and both send the same 40 tokens:
 
 # %% tags=["nbval-check-output"]
 tuned = copy.deepcopy(small)
@@ -839,8 +843,11 @@ assert right["adapter in the key"] == 8 > right["adapter forgotten"]
 exact = prompt[:12]  # three blocks of 4
 for hit in (12, found(12, 12, block=4)):
     left = torch.tensor([exact[hit:]], dtype=torch.int64, device=device)
-    rows = small.embed(left).shape[1]
-    print(f"{hit:2} of 12 tokens found: {rows} rows of logits")
+    try:
+        given = f"{small.head(small.hidden(left)).shape[1]} rows of logits"
+    except ValueError as error:
+        given = f"{error}"
+    print(f"{hit:2} of 12 found: {given}")
 
 # %% [markdown]
 # Keys and values of a whole prompt do not contain its next token. Only the last row, on its way through the model, does.

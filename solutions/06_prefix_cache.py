@@ -277,9 +277,8 @@ grader.check("three-wrong-hits", Prefixes)
 # %%
 class BrokenBlocks:
     def __init__(self, count):
-        self.free = list(
-            range(count)
-        )  # the one that has been free for longest comes first
+        # The one that has been free for longest comes first
+        self.free = list(range(count))
         self.refs = [0] * count
         self.by_key = {}
 
@@ -339,9 +338,8 @@ class Blocks:
     """Blocks found by a key until somebody writes something else."""
 
     def __init__(self, count: int):
-        self.free = list(
-            range(count)
-        )  # the one that has been free for longest comes first
+        # The one that has been free for longest comes first
+        self.free = list(range(count))
         ### BEGIN SOLUTION
         self.refs = [0] * count
         self.by_key, self.key_of = {}, {}

@@ -74,7 +74,7 @@ def opening_figure(rounds: Rounds) -> go.Figure:
         textposition="outside",
         cliponaxis=False,
     )
-    fig.update_layout(barmode="stack", showlegend=True)
+    fig.update_layout(barmode="stack", showlegend=True, legend_traceorder="normal")
     fig.update_yaxes(autorange="reversed", title_text=None)
     fig.update_xaxes(range=[0, 1.5 * max(h + r for h, r in zip(held, ran, strict=True))])  # room for labels
     return fig
@@ -140,7 +140,7 @@ def hit_story(kappa: float, chip: Any, whole: float) -> str:
 
 
 def lower_title(ratio: Estimate) -> str:
-    return f"17 times fewer tokens gave {ratio.value:.1f} times less waiting"
+    return f"17 times fewer tokens gave {ratio.value:.3g} times less waiting"
 
 
 @sentence(example={"work": 17.0}, at="work", more_words=["more than"], less_words=["less than"])
@@ -169,13 +169,13 @@ def lower_story(
     shown = [f"{1e3 * said:,.0f} ms forecast, {1e3 * took:,.0f} measured" for said, took in sides]
     why = f"By side: cold {shown[0]}; warm {shown[1]}. It adds up operators that were timed alone."
     matrices = [sum(p.parts[name] for name in ("projections", "mlp", "head")) for p in (many, few)]
-    looked = few.parts["attention"] + few.parts["cache"]
     return (
         f"{lower(ratio, 17.0)} The cost model: {miss(expected, ratio, why)}\n\nWhere its {expected:.1f} comes from: "
-        f"for 17 times fewer rows the matrices take {matrices[0] / matrices[1]:.1f} times less, and all "
-        f"{weights[0] / 1e9:.2f} GB of weights are read either way ({1e3 * weights[1]:.0f} ms by themselves). What "
-        f"was found is not free: to gather it and to look at it takes {1e3 * looked:.0f} of the "
-        f"{1e3 * few.seconds:.0f} ms predicted for the warm prompt."
+        f"for 17 times fewer rows the matrices take {matrices[0] / matrices[1]:.1f} times less: products of few rows "
+        f"run at a lower rate, and all {weights[0] / 1e9:.2f} GB of weights are read either way "
+        f"({1e3 * weights[1]:.0f} ms by themselves). Of the {1e3 * few.seconds:.0f} ms predicted for the warm prompt, "
+        f"attention, mostly to what was found, takes {1e3 * few.parts['attention']:.0f}, and gathering it "
+        f"{1e3 * few.parts['cache']:.1f}."
     )
 
 
@@ -247,15 +247,15 @@ def chat_story(turns: Sequence[tuple[int, int, float, float]], forecast: tuple[f
     cold, warm = sum(t[0] for t in turns), sum(t[0] - t[1] for t in turns)
     waited = [sum(t[i] for t in turns) for i in (2, 3)]
     expected = forecast[0] / forecast[1]
-    sides = [f"{said:.1f} s ({signed(said / took - 1)})" for said, took in zip(forecast, waited, strict=True)]
+    sides = [f"{said:.2f} s ({signed(said / took - 1)})" for said, took in zip(forecast, waited, strict=True)]
     return (
         f"Without a cache the ten turns run {cold:,} prompt tokens, with one {warm:,}: **{chat_work(turns):.1f}×** "
         "fewer. (Ten turns of one length would give 5.5, the mean of 1 to 10. Answers that need not be run add to "
         "that, blocks that are not full take away.)\n\nThe waiting went from "
-        f"{waited[0]:.1f} s to {waited[1]:.1f} s in this one chat, **{chat_ratio(turns):.1f}×**. "
+        f"{waited[0]:.2f} s to {waited[1]:.2f} s in this one chat, **{chat_ratio(turns):.1f}×**. "
         f"`cost.predict_prefill`, summed over the turns, says {expected:.1f}×, off by "
         f"{signed(expected / chat_ratio(turns) - 1)}: {sides[0]} without the cache, {sides[1]} with it. It does not go "
-        "by the count of tokens, for a pass over a few rows reads all weights like a pass over many. "
+        "by the count of tokens: a pass over few rows reads all weights too, and its products run at a lower rate. "
         f"At turn {len(turns)}, {turns[-1][1]} of {turns[-1][0]} tokens are found, answers among them."
     )
 
@@ -297,9 +297,9 @@ def pool_size(ratio: Estimate, name: str) -> str:
     return says(
         ratio,
         worth=0.1,
-        more=f"{name}: {{size}} longer ({{estimate}})",
-        same=f"{name}: no difference of a tenth that this run can show ({{estimate}})",
-        less=f"{name}: {{size}} shorter ({{estimate}})",
+        more=f"{{estimate}} by {name}, {{size}} longer",
+        same=f"{{estimate}} by {name}, no difference of a tenth that this run can show",
+        less=f"{{estimate}} by {name}, {{size}} shorter",
     )
 
 
@@ -313,14 +313,18 @@ def lookup_story(lookups: Mapping[str, Timing], few: int, many: int, prefill: fl
     return (
         f"A prompt of 64 blocks is found among {many:,} remembered ones in {' and in '.join(times)}, which compares "
         f"tokens and needs no digest; to run it would take {1e3 * prefill:,.0f} ms, predicted. Against a pool that "
-        f"remembers {few:,}: {'; '.join(parts)}."
+        f"remembers {few:,} it takes {'; '.join(parts)}."
     )
 
 
 # prices -------------------------------------------------------------------------------------------
 def price_table() -> Table:
     rows = [
-        [n, f"{100 * cost.cached_prompt_saving(n):.1f} %", f"{cost.cached_prompt_price(n):.2f}"]
+        [
+            n,
+            f"{100 * cost.cached_prompt_saving(n):.1f} %".replace("-", "−"),
+            f"{cost.cached_prompt_price(n):.2f}",
+        ]
         for n in (1, 2, 5, 10, 100)
     ]
     return rows, ["uses n", "saved", "price, in prompts sent once"], "rrr"
@@ -331,10 +335,11 @@ def price_story() -> str:
     even, ten = cost.cached_prompt_break_even(), cost.cached_prompt_saving(10)
     share = (write - 1) / (1 - read)
     return (
-        f"It pays from n > {even:.3f} on, which means **from the second use**. The {1 - read:.0%} of the headlines is "
-        f"the limit for infinitely many uses: ten give {100 * ten:.1f} %. A prefix that is written and never read "
-        f"costs {write - 1:.0%} more. Each read saves {1 - read:.1f}, so a write must be read {share:.2f} times on "
-        f"average: if fewer than {share:.0%} of all writes are read, and those once, do not write."
+        f"It pays from n > {even:.3f} on, which means **from the second use**. The "
+        f"{100 * (1 - read):.0f} % of the headlines is the limit for infinitely many uses: ten give "
+        f"{100 * ten:.1f} %. A prefix that is written and never read "
+        f"costs {100 * (write - 1):.0f} % more. Each read saves {1 - read:.1f}, so a write must be read {share:.2f} "
+        f"times on average: if fewer than {100 * share:.0f} % of all writes are read, and those once, do not write."
     )
 
 
@@ -373,7 +378,7 @@ def links_table(tokens: int = 1000) -> Table:
     for name in LINKS:
         seconds = hardware.LINKS[name].seconds(moved)
         rows.append([name, f"{seconds / again:.1f}", f"{1e3 * seconds:.0f}"])
-    return rows, [f"{tokens:,} tokens of Llama-3-8B", "times computing", "at best (ms)"], "lrr"
+    return rows, [f"{tokens:,} tokens of Llama-3-8B", "times as long", "at best (ms)"], "lrr"
 
 
 def links_story(tokens: int = 1000) -> str:
@@ -404,8 +409,8 @@ def losses_table(hashing: Timing, prefill: float, kappa: float, rounds: Rounds, 
         ],
         [
             "the scene, and 300 tokens of answer",
-            f"{whole[0]:.1f} s cold, {whole[1]:.1f} s warm: {whole[0] / whole[1]:.1f}×, where TTFT alone gains "
-            f"{cold / warm:.0f}× (TTFT and 299 decode steps, added)",
+            f"{whole[0]:.1f} s cold, {whole[1]:.1f} s warm: {whole[0] / whole[1]:.2f}×, where TTFT alone gains "
+            f"{cold / warm:.0f}× (TTFT and 299 decode steps at context 1,024, added)",
         ],
     ]
     return rows, ["case", "what happens"], "ll"

@@ -74,9 +74,9 @@ QUESTIONS = [
                 "why": "With blocks of one size they are not. What counts is that lookups pass through them.",
             },
             {
-                "text": "Leaves are always older.",
-                "why": "A leaf can be the youngest of all. Order of use decides among leaves; being "
-                "a leaf decides who may go.",
+                "text": "Somebody is always reading a parent.",
+                "why": "Not once its requests have ended. Then a parent is as free to go as a leaf, and still "
+                "has to wait for it.",
             },
         ],
     },

@@ -44,6 +44,10 @@ def keys_of_partial_blocks(tokens, block_size, extra=()):
     return keys_by_repr(filled, block_size, extra)
 
 
+def keys_one_token_short(tokens, block_size, extra=()):
+    return keys_by_repr(tokens[:-1], block_size, extra)
+
+
 def keys_of_sums(tokens, block_size, extra=()):
     sums = [sum(tokens[: (i + 1) * block_size]) for i in range(len(tokens) // block_size)]
     return [hashlib.sha256(repr((total, extra)).encode()).digest() for total in sums]
@@ -539,6 +543,7 @@ ANSWERS = {
         wrong=[
             (keys_without_parent, "everything in front of its block"),
             (keys_of_partial_blocks, "Only full blocks have a key"),
+            (keys_one_token_short, "Each full block has a key"),
             (keys_of_sums, "a sum or a set"),
             (keys_joined, "tokens [1, 23] and [12, 3]"),
             (keys_of_low_bytes, "tokens [256, 1] and [0, 1]"),
@@ -574,6 +579,7 @@ ANSWERS = {
             (hits(same_again=1263), "if blocks had one token"),
             (hits(clock_last=1204), "gave: 1204 tokens"),
             (hits(not_run=1_200_000), "The first request finds nothing"),
+            (hits(not_run=1200), "one request need not run"),
             (lambda: {"clock first": 0}, "a dict with the keys"),
         ],
         stubs=[lambda: {**RIGHT_HITS, "not run": ...}],
