@@ -116,6 +116,39 @@ class Recounted:
         del self.tables[row], self.lengths[row]
 
 
+class InTuples(Recounted):
+    """A fork may share what nobody can change."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.seen = {}
+
+    @property
+    def tables(self):
+        return self.seen
+
+    @tables.setter
+    def tables(self, value):
+        self.seen = value
+
+    def new(self, length):
+        row = super().new(length)
+        self.seen[row] = tuple(self.seen[row])
+        return row
+
+    def append(self, row):
+        self.seen[row] = list(self.seen[row])
+        try:
+            return super().append(row)
+        finally:
+            self.seen[row] = tuple(self.seen[row])
+
+
+class FreeAsMethod(Tables):
+    def num_free(self):
+        return len(self.unused)
+
+
 class WritesIntoShared(Tables):
     def append(self, row):
         table, place = self.tables[row], self.lengths[row] % self.size
@@ -432,8 +465,9 @@ ANSWERS = {
         stubs=[{**RIGHT, "empty": ...}],
     ),
     "block-tables": Answers(
-        right=[Tables, Recounted],
+        right=[Tables, Recounted, InTuples],
         wrong=[
+            (FreeAsMethod, "keep the line `@property`"),
             (WritesIntoShared, "which another row reads"),
             (CopiesForever, "Nobody else reads that block any more"),
             (FreesShared, "not earlier and not never"),
