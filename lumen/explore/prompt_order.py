@@ -117,7 +117,7 @@ class PromptOrderLab:
         longest = max(length for _, length in found)
         held, total = sum(h for h, _ in found), sum(length for _, length in found)
         bars = "".join(
-            f'<div style="display:grid;grid-template-columns:1.2em 1fr 7.5em;gap:8px;align-items:center">'
+            f'<div style="display:grid;grid-template-columns:1.2em 1fr 9em;gap:8px;align-items:center">'
             f'<span style="{SOFT}">{i}</span><span style="display:flex;height:13px">'
             f'<span style="background:{palette.blue};width:{100 * h / longest:.1f}%"></span>'
             f'<span style="background:{palette.orange};width:{100 * (length - h) / longest:.1f}%"></span></span>'
