@@ -259,14 +259,13 @@ def trade_misses(runs: Runs, chip: Chip, config: ModelConfig) -> str:
 def missed(est: Estimate, lowest: float, highest: float) -> str:
     """Signed misses of the model, in per cent, and what their sign allows to say."""
     lead = f"The model's {{n}} numbers miss by {lowest:+.0f} to {highest:+.0f} % (median {est.value:+.0f})."
-    sides = "both sides" if lowest < 0 < highest else "one side, half of them by less than a tenth"
     return says(
         est,
         at=0,
         worth=10,
         less=f"{lead} It prices the forward alone; what the engine does between two of them comes on top.",
         more=f"{lead} Its prices, measured operator by operator, are too high here.",
-        same=f"{lead} They lie on {sides}.",
+        same=f"{lead} The middle is off by less than a tenth, or by nothing that so few can show.",
     )
 
 
