@@ -105,7 +105,7 @@ device = session.device
 # %% [markdown]
 # ## One answer, three questions
 #
-# MiniLM is a transformer of 22 million weights that turns a text into 384 numbers of length 1. How alike two texts are is
+# MiniLM is a transformer of 23 million weights that turns a text into a vector of 384 numbers, of length 1. How alike two texts are is
 # the cosine of the angle between their vectors: 1 in the same direction, 0 at a right angle.
 
 # %% tags=["measure", "nbval-ignore-output"]
@@ -135,7 +135,8 @@ assert opposite > same > 0.5 > abs(unrelated)
 # ## First, the cache that needs no judgement
 #
 # Before meaning, equality. The answer to the very same request may be given again, if nothing that could change the answer
-# is different: the prompt, the model, the sampling parameters, and the tenant whose documents may be behind it. All of that
+# is different: the prompt (system prompt and tools included), the model (its version, not an alias), the sampling parameters, and the
+# tenant whose documents may be behind it. All of that
 # goes into the key, and the key is a hash of it.
 
 # %% tags=["nbval-check-output"]
@@ -164,7 +165,7 @@ print("an hour later            ", ask())
 # It is the first cache to install: a look-up is a hash and a row of a table, with no model in it, and retries, buttons and scheduled jobs do repeat themselves to
 # the letter. Two things are not in the key. *Time*: asked at noon and at six, *What is the weather now?* has two answers, and
 # until its age limit (*time to live*, TTL) has passed the cache gives the old one. *Chance*: at a temperature above 0 it returns
-# the first sample for ever.
+# the first sample again and again.
 #
 # People do not repeat themselves to the letter. A question mark is enough for a miss. So, points in space.
 #
@@ -267,7 +268,8 @@ markdown(ch07.planets(swapped, same))
 # Single examples prove little. The course brings pairs of questions, labelled: may the answer to the first be given to the second?
 # Pairs that may hit come in other words (*paraphrase*) and in nearly the same words (*retyped*). Those that must miss, the traps, come in
 # nearly the same words (*opposite*, *entity*, *number*, *roles*) and in other words (*cousin*: another question about the same
-# thing). So neither the cosine nor the spelling gives the label away by itself. *Overlap* is the share of words that both have.
+# thing); *unrelated* ones and follow-ups (*context*) are harmless. So neither the cosine nor the spelling gives the label away by
+# itself. *Overlap* (Jaccard's): the words that both have, as a share of all words of the two.
 
 # %% tags=["measure", "nbval-ignore-output"]
 sets = {}
@@ -311,11 +313,12 @@ ch07.spread_figure(tune)
 
 # %% [markdown]
 # *Recall* is the share of the pairs that may hit, of both kinds, that do. A [false hit](../book/glossary.md#term-false-hit) hands somebody the answer to
-# another question.
+# another question. Behind a share stands its 95 % interval (Wilson's).
 #
 # ### Predict
 #
-# A threshold of 0.8, as tutorials have it. A test set of the kind that tutorials have, unrelated questions, shows no false hit.
+# A threshold of 0.8: GPTCache's setting, taken for a cosine. As a model, take a test set whose wrong pairs are unrelated questions: it
+# shows no false hit.
 
 # %% tags=["predict"]
 my_guess = guess(
@@ -340,7 +343,7 @@ markdown(ch07.usual(usual, easy))
 # %% [markdown]
 # ### What a hit is worth
 #
-# In your traffic traps are rarer than here. How much rarer decides what a hit is worth. A new question and the stored one that
+# In most traffic traps should be rarer than here, and how rare decides what a hit is worth. A new question and the stored one that
 # lies nearest to it are a *near pair*. Let $\pi$ be the share of near pairs that may hit (the others are traps, mixed as
 # ours are, the harmless unrelated ones included), $r$ the recall and $f$ the share of false hits. Of all near pairs $\pi r$ hit rightly and $(1 - \pi) f$ wrongly, so
 # the share of hits that are right, the *precision*, is
@@ -363,8 +366,8 @@ looked = found["cosine and four rules"]["report"]
 ch07.mixture_figure(plain, looked)
 
 # %% [markdown]
-# Move the threshold yourself, with the second look off. The points are the report half; the list shows the pairs that the next
-# step will flip.
+# Move the threshold yourself, with the second look off. The points are the report half, the list its pairs nearest to the
+# threshold. The *precision* shown is that of the half's own mixture, not of half traps.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 lumen.explore.Threshold(report, threshold=0.8)
@@ -470,7 +473,7 @@ markdown(ch07.third_set(third, chosen))
 # a limit). Against learning: a logistic regression on the two frozen vectors (differences, products, cosine), or on the cosine, the
 # overlap and the four rules as evidence instead of vetoes. All thresholds, limits and weights come from *tune*, at the same
 # budget of 5 % false hits; where something was fitted, its threshold comes from scores of parts it was not fitted on. The
-# third set, with 95 % intervals (Wilson's); recall is split into its two kinds; *right at 10 % traps* is the precision of the equation above at $\pi = 0.9$:
+# third set; recall is split into its two kinds; *right at 10 % traps* is the precision of the equation above at $\pi = 0.9$:
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 markdown(ch07.ways_table(found, "third"))
@@ -542,7 +545,7 @@ ch07.index_figure(indexes)
 #
 # Three more gates have nothing to do with vectors. Answers belong to a *tenant*: what was computed from Ann's documents is not
 # for Ben, however alike they ask. Answers grow old. And a follow-up such as *How long does it take?* means nothing without its
-# conversation, so the conversation so far (`context`) must be the same.
+# conversation, so the conversation so far (`context`) must be the same. Model and parameters must agree, too, as in the exact key.
 
 # %% tags=["nbval-check-output"]
 now[0] = 0.0

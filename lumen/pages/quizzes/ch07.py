@@ -94,12 +94,12 @@ QUESTIONS = [
             },
             {
                 "text": "Scaling to length 1.",
-                "why": "A longer vector is longer each time: the question would still find itself, in the same "
-                "direction.",
+                "why": "The mean of a text has the same length in every batch: it would hit always or never, not "
+                "sometimes.",
             },
             {
                 "text": "The age limit.",
-                "why": "An answer that is too old misses every time after that, not sometimes.",
+                "why": "Without one no answer is ever too old: that gives stale hits, not misses.",
             },
         ],
     },
