@@ -119,7 +119,7 @@ plays = assets.shakespeare()[0]
 # notebook, so that we can look into it: `Noted` lets every call through and writes down when the named ones began and
 # ended. (The server computes in a thread of its own. On Linux torch keeps a team of helpers for every thread that ever
 # computed, and teams that outnumber the cores slow all of them. So what else this page computes goes through
-# `in_passing_thread`, which ends at once and takes its team along.)
+# `in_passing_thread`, whose thread ends with the call and takes its team along.)
 
 
 # %%
@@ -265,7 +265,7 @@ markdown(ch10.way_text(way))
 # ## Layer 5: half a character
 #
 # The model does not write characters, it writes byte strings. A duck is four bytes in UTF-8, and SmolLM2's vocabulary
-# has no token for it:
+# has no token for it (the empty row is a space):
 
 # %% tags=["hide-input", "nbval-check-output"]
 duck = [
@@ -282,9 +282,9 @@ table(
 markdown("Decoded one by one: " + "".join(alone_text))
 
 # %% [markdown]
-# Two short ways come to mind. [Decode](../book/glossary.md#term-decode) each token as it comes: wrong, as you see. Decode the whole answer again after each
-# token and send what is new: quadratic in its length, and wrong as well, because the sign `�` that was sent for half a
-# character cannot be taken back. The right way holds bytes back until their character is whole.
+# Two short ways come to mind. Turn each token into text as it comes: wrong, as you see. Turn the whole answer into text
+# again after each token and send what is new: quadratic in its length, and wrong as well, because the sign `�` that was
+# sent for half a character cannot be taken back. The right way holds bytes back until their character is whole.
 
 
 # %%
@@ -352,8 +352,8 @@ class StopHolder:
 
 # %% [markdown]
 # Now the test: two thousand answers of random tokens, half of them from beyond ASCII, that end anywhere. The joined pieces
-# must equal the full decode: by Lumen's stream decoder, by `tokenizer.decode`, and by the `tokenizers` library, which is
-# what transformers uses.
+# must equal the text of the whole: by Lumen's stream decoder, by `tokenizer.decode`, and by the `tokenizers` library,
+# which is what transformers uses.
 
 # %% tags=["nbval-check-output"]
 dice = random.Random(0)
@@ -421,8 +421,9 @@ print("sent a part of the stop before it is found")
 # ## Layer 3: the queue
 #
 # Back to the seconds. A server has $B$ slots, and a request that finds them taken waits in front of the scheduler. With
-# everyone asking for $n$ tokens, a full house of $B$ requests costs $B$ [prefills](../book/glossary.md#term-prefill) and $n - 1$ full decode steps, and then
-# $B$ requests are done. So a server whose slots are always taken finishes about
+# everyone asking for $n$ tokens, a full house of $B$ requests costs $B$ [prefills](../book/glossary.md#term-prefill) and
+# $n - 1$ full [decode](../book/glossary.md#term-decode) steps, and then $B$ requests are done. So a server whose slots are
+# always taken finishes about
 #
 # $$
 # \mu = \frac{B}{B\, t_\text{prefill} + (n - 1)\, t_\text{step}(B)}
@@ -558,9 +559,9 @@ ch10.crowd_figure(busy, calm, LOAD)
 #   + \underbrace{(n-1)\, a}_{\text{fill and drain}}
 # $$
 #
-# Those not yet answered when the last one comes leave at $\mu$ in that time: they are $\mu$ times it. With twice as many
-# requests at the same rate the part at the door is twice as long. So the latency of an overloaded server is no property
-# of the server. It says how long the overload has lasted.
+# Whoever is not yet answered when the last one comes leaves within that wait, at $\mu$: so they are $\mu$ times the wait.
+# With twice as many requests at the same rate the part at the door is twice as long. So the latency of an overloaded
+# server is no property of the server. It says how long the overload has lasted.
 #
 # [TPOT](../book/glossary.md#term-TPOT) is another matter. Once inside, a request shares its steps with seven others at
 # most. A full house takes $B/\mu$ and writes $n - 1$ tokens in it for each, so TPOT is capped at about $B / (\mu\,(n-1))$,
@@ -619,8 +620,9 @@ callout("takeaway", ch10.crowd_takeaway(*cells))
 # $$
 #
 # That is a mean. A random crowd of mean $\bar k$ has a spread of about $\sqrt{\bar k}$, and in one moment out of ten it is
-# larger than $\bar k + 1.28\sqrt{\bar k}$. When *that* reaches $B$, one newcomer in ten finds no slot: the p90 of TTFT
-# leaves its floor. It is the [knee](../book/glossary.md#term-knee), and it comes long before $\bar k = B$.
+# larger than $\bar k + 1.28\sqrt{\bar k}$. When *that* reaches $B$, one newcomer in ten finds no slot: by then the p90
+# of TTFT has left its floor. It is the [knee](../book/glossary.md#term-knee), and it comes before $\bar k = B$, which in
+# this formula is $\lambda = \mu$ (put it in).
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 bend = ch10.knee(step, ANSWER, SLOTS)
@@ -718,9 +720,9 @@ table(*ch10.replicas(step, ANSWER, SLOTS))
 # ## To the knee
 #
 # Is this server any good? `benchmarks/load_test.py` sends the same load, with the same prompts, lengths and arrival times,
-# to all servers that are installed, on one machine, in three rounds that take turns. What is due while the queue fills up
-# or drains is not looked at. A server **carries** a load if nine requests in ten keep both limits. Move the limits, and
-# see who carries what.
+# to all servers that are installed, on one machine, in three rounds that take turns. What is due at the beginning,
+# while the house fills, or at the very end is not looked at. A server **carries** a load if nine requests in ten keep
+# both limits. Move the limits, and see who carries what.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 short = step_times(

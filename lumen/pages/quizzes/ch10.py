@@ -48,7 +48,7 @@ QUESTIONS = [
         "question": "The stop is `END`. The text so far ends in `… THE E`. What may be sent?",
         "choices": [
             {
-                "text": "everything up to the space",
+                "text": "everything but the `E`",
                 "ok": True,
                 "why": "`E` may be the beginning of the stop. It is held until the next character says no.",
             },
@@ -69,8 +69,8 @@ QUESTIONS = [
     },
     {
         "kind": "choice",
-        "question": "A dashboard shows p99 of TTFT at 9.9 s for a server whose histogram has edges at 5 and "
-        "10 s. What do you know?",
+        "question": "A dashboard shows p99 of TTFT at 9.9 s for a server whose histogram has neighbouring "
+        "edges at 5 and 10 s. What do you know?",
         "choices": [
             {
                 "text": "that it lies between 5 and 10 s",
