@@ -105,18 +105,22 @@ QUESTIONS = [
     },
     {
         "kind": "choice",
-        "question": "An agent sends its growing conversation with every step. Which cache helps?",
+        "question": "After one long instruction every customer asks “Where is my order?”, and a tool looks it up. "
+        "Which cache helps and tells nobody of another's order?",
         "choices": [
             {
                 "text": "A prefix cache.",
                 "ok": True,
-                "why": "Each step begins with the one before, to the token, and the answers must be new.",
+                "why": "All requests begin with the instruction, to the token, and each answer is written anew.",
             },
             {
-                "text": "A semantic cache.",
-                "why": "Two steps of a conversation are very much alike and need different answers.",
+                "text": "A semantic cache with a threshold of 0.99.",
+                "why": "The questions are the same: no threshold tells the customers apart.",
             },
-            {"text": "An exact cache.", "why": "No step is sent twice, except in retries."},
+            {
+                "text": "An exact cache: prompt, model, parameters.",
+                "why": "The tenant is missing in the key: the second customer is told of the first one's order.",
+            },
         ],
     },
 ]
