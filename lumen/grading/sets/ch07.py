@@ -315,7 +315,8 @@ def _share(choice: dict[str, Any], same: bool) -> float:
 def _wrong(choice: dict[str, Any]) -> float:
     """Percent of the hits that are wrong, at nine paraphrases to one trap; 0 when nothing hits."""
     wrong = 0.1 * _share(choice, False)
-    return 100 * wrong / (0.9 * _share(choice, True) + wrong) if wrong else 0.0
+    share = 100 * wrong / (0.9 * _share(choice, True) + wrong) if wrong else 0.0
+    return round(share, 9)  # 7 paraphrases to 1 trap are 1 % exactly, which keeps to the budget
 
 
 exercises.add(

@@ -217,7 +217,7 @@ ANSWERS = {
         wrong=[
             ({"threshold": 0.75, "second look": False}, "second look=False"),
             ({"threshold": 0.74, "second look": True}, "threshold=0.74"),
-            ({"threshold": 0.84, "second look": True}, "sent away"),
+            ({"threshold": 0.76, "second look": True}, "sent away"),
             ({"threshold": 0.65, "second look": True}, "one of"),
         ],
         stubs=[{"threshold": ..., "second look": True}],
