@@ -439,7 +439,7 @@ t_prefill, t_full = step(1, 0), step(0, SLOTS)
 mu_model = SLOTS / (SLOTS * t_prefill + (ANSWER - 1) * t_full)
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-cells = ch10.symbols(SLOTS, PROMPT, ANSWER, t_prefill, t_full, mu_model)
+cells = ch10.symbols(SLOTS, PROMPT, ANSWER, t_prefill, t_full)
 table(*cells)
 
 # %% [markdown]

@@ -151,13 +151,13 @@ def way_text(found: Way) -> str:
 
 
 # saturation ---------------------------------------------------------------------------------------
-def symbols(slots: int, prompt: int, answer: int, prefill: float, step: float, mu: float) -> Table:
+def symbols(slots: int, prompt: int, answer: int, prefill: float, step: float) -> Table:
     rows = [
         ["$B$", str(slots), "slots"],
         ["$n$", str(answer), "tokens of an answer"],
         ["$t_\\text{prefill}$", milliseconds(prefill), f"a prompt of {prompt} tokens, by chapter 2's cost model"],
         ["$t_\\text{step}(B)$", milliseconds(step), f"a token for each of {slots}, halfway, by the same"],
-        ["$B/\\mu$", f"{slots / mu:.3g} s", "stay: how long a request is inside when all slots are taken"],
+        ["$B/\\mu$", "?", "stay: how long a request is inside when all slots are taken"],
         ["$\\lambda$", "?", "offered load, requests a second: chosen by the world"],
     ]  # fmt: skip
     return rows, ["symbol", "here", "what it is"], "lrl"
@@ -325,7 +325,7 @@ def knee(step: Step, answer: int, slots: int, count: int = 6000) -> Knee:
 
 def knee_figure(found: Knee) -> go.Figure:
     fig = figure(
-        f"The tail bends at about {100 * found.simulated / found.mu:.0f} % of saturation, the median later",
+        f"At {100 * found.simulated / found.mu:.0f} % of saturation the p90 has left its floor, the median not yet",
         x="offered load (% of saturation)", y="simulated TTFT (s)", height=380, log_y=True,
     )  # fmt: skip
     x = [100 * rate / found.mu for rate in found.rates]

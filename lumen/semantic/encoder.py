@@ -1,4 +1,4 @@
-"""From a question to a point on the unit sphere: all-MiniLM-L6-v2, 22 million weights, 384 numbers a text.
+"""From a question to a point on the unit sphere: all-MiniLM-L6-v2, 23 million weights, 384 numbers a text.
 
 The tokens' vectors of the last layer are averaged (mean pooling) and scaled to length 1, so that the inner
 product of two texts is the cosine of the angle between them. It was trained to put texts that occur together
