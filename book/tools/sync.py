@@ -137,9 +137,15 @@ def page_modules(notebook: NotebookNode) -> list[str]:
     return sorted({*drawn, *asked})
 
 
+def graded_sets(notebook: NotebookNode) -> list[str]:
+    """The modules of `lumen/grading/sets` whose verdicts and order of exercises the outputs hold."""
+    code = "\n".join(c.source for c in notebook.cells if c.cell_type == "code")
+    return sorted({f"ch{n}.py" for n in re.findall(r"\bfor_chapter\(\s*[\"'](\w+)[\"']", code)})
+
+
 def source_hash(notebook: NotebookNode, read: Sequence[bytes] = ()) -> str:
     """Hash of what the outputs depend on: the code cells in order, without the generated set-up cell and titles, and
-    the content of the files that they read: evidence, and the chapter's pages."""
+    the content of the files that they read: evidence, the chapter's pages, the set of exercises."""
     code = [
         TITLE.sub("", c.source)
         for c in notebook.cells

@@ -80,6 +80,18 @@ def test_outputs_that_quote_an_older_measurement_are_out_of_step(course):
     assert notebooks.stamp(executed()) == sync.source_hash(executed())
 
 
+def test_verdicts_of_another_set_are_out_of_step(course):
+    """A set changed the order of its exercises; the solutions' stored scoreboard kept the old one."""
+    graded = executed('grader = grading.for_chapter("01")')
+    assert sync.graded_sets(graded) == ["ch01.py"] and sync.graded_sets(executed()) == []
+    sets = course / "lumen" / "grading" / "sets"
+    sets.mkdir(parents=True)
+    (sets / "ch01.py").write_text("first, second")
+    before = notebooks.stamp(graded)
+    (sets / "ch01.py").write_text("second, first")
+    assert notebooks.stamp(graded) != before
+
+
 def test_outputs_of_other_sentences_or_questions_are_out_of_step(course):
     """A chapter's prose lives in lumen/pages too: an edit there must not leave the old text on the page."""
     drawn = executed("from lumen.pages import ch01, ch02 as two")
