@@ -71,3 +71,9 @@ def test_the_unit_is_the_readers_choice(unit, shown):
 def test_nonsense_is_refused_with_a_sentence(parts, unit):
     with pytest.raises(ValueError, match=r"\w+ \w+ \w+"):
         waterfall(parts, "Nonsense", unit=unit)
+
+
+def test_waterfalls_that_are_compared_end_at_the_same_place():
+    short, long = (waterfall([("floor", s)], "t", until=0.08) for s in (0.04, 0.08))
+    assert short.layout.xaxis.range == long.layout.xaxis.range
+    assert waterfall([("floor", 0.04)], "t").layout.xaxis.range != long.layout.xaxis.range
