@@ -42,6 +42,10 @@ class Runner:
             self._in(swap)
         if not plan.work:
             return {}, {}
+        if any(work.sequence.drafts for work in plan.work):
+            raise NotImplementedError(
+                "This runner samples the row behind the last token only, so it cannot verify drafts; leave them empty."
+            )
         # Short reads first and prompts last: neighbours of like shape are then read together.
         works = sorted(plan.work, key=lambda w: (w.count > 1, w.start + w.count))
         cache = PackedCache(self.store, [Segment(w.sequence.table, w.start, w.count) for w in works])

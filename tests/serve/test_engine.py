@@ -193,3 +193,13 @@ def test_bad_requests_get_a_sentence_and_change_nothing(changes, sentence):
     collect(engine)
     engine.scheduler.audit()
     assert engine.kv_usage == 0
+
+
+def test_drafts_are_not_ignored_in_silence():
+    """They were booked, and the row behind the last of them sampled: every answer with drafts was wrong."""
+    engine = Engine(tiny_llama(torch.float64), num_blocks=20, block_size=4)
+    engine.add(Request("x", [5, 9, 2], 6))
+    engine.step()
+    engine.scheduler.running[0].drafts = [1, 2]
+    with pytest.raises(NotImplementedError, match="cannot verify drafts"):
+        engine.step()
