@@ -19,7 +19,7 @@ import torch
 import lumen
 from lumen import bench, cost, hardware
 from lumen.bench.interference import Meeting, meet
-from lumen.serve.load import percentile
+from lumen.loadgen import percentile
 
 BUDGETS = (2048, 512, 256, 128, 64)
 LONG, ANSWERS, CONTEXT, AFTER = 1500, 8, 96, 48

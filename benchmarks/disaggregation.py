@@ -21,9 +21,9 @@ import torch
 
 import lumen
 from lumen import bench
+from lumen.loadgen import percentile
 from lumen.serve.disagg import Pool, Result, serve
 from lumen.serve.engine import Engine
-from lumen.serve.load import percentile
 from lumen.serve.request import Request
 from lumen.serve.scheduler import Limits
 

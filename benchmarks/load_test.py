@@ -36,10 +36,10 @@ from serving import DidNotStart, free_port, lumen_serve, started
 from lumen import assets, bench
 from lumen.assets.store import cache_dir
 from lumen.explore.knee import carried, in_words, judge, steady
-from lumen.serve.load import Record, arrivals, prompts
-from lumen.serve.load.client import Prompt, Target, first_model
-from lumen.serve.load.command import load_tokenizer
-from lumen.serve.load.run import run
+from lumen.loadgen import Record, arrivals, prompts
+from lumen.loadgen.client import Prompt, Target, first_model
+from lumen.loadgen.command import load_tokenizer
+from lumen.loadgen.run import run
 
 NAME = "smollm2-135m"
 LIMITS = (1.0, 0.15)  # seconds of TTFT and of TPOT, for what is printed; readers choose their own

@@ -29,10 +29,10 @@ from serving import free_port, lumen_serve, started
 
 import lumen
 from lumen import assets, bench
+from lumen.loadgen import prompts
+from lumen.loadgen.client import Prompt
 from lumen.serve import runner
 from lumen.serve.engine import Engine
-from lumen.serve.load import prompts
-from lumen.serve.load.client import Prompt
 from lumen.serve.request import Request
 from lumen.serve.scheduler import Limits
 

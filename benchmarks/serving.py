@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import httpx
 
-from lumen.serve.commands import bind
+from lumen.server.command import bind
 
 
 class DidNotStart(RuntimeError):

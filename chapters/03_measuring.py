@@ -89,17 +89,17 @@ from lumen.explore import (
     table,
 )
 from lumen.explore.lab import is_static, milliseconds
-from lumen.pages import ch03
-from lumen.pages.engines import production_table
-from lumen.serve.load import (
+from lumen.loadgen import (
     Record,
     arrivals,
     percentile,
     samples,
     summarize,
 )
-from lumen.serve.load.batched import batched
-from lumen.serve.load.queue import mean_wait, one_server, places
+from lumen.loadgen.batched import batched
+from lumen.loadgen.queue import mean_wait, one_server, places
+from lumen.pages import ch03
+from lumen.pages.engines import production_table
 
 torch.set_grad_enabled(False)
 model, tokenizer = lumen.load("smollm2-135m")
@@ -226,7 +226,7 @@ def report(answers, seconds, limits):
 
 
 # %% [markdown]
-# It must agree with `lumen.serve.load.summarize`, which is what `lumen load` prints, and its percentiles with two
+# It must agree with `lumen.loadgen.summarize`, which is what `lumen load` prints, and its percentiles with two
 # libraries that have nothing to do with us.
 
 # %% tags=["nbval-check-output"]

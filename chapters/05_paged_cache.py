@@ -79,7 +79,12 @@ from lumen.cache import (
     PoolCorrupt,
     StaticCache,
 )
-from lumen.cost.trace import lognormal_trace, reserved, used_share
+from lumen.cost.trace import (
+    concurrent,
+    lognormal_trace,
+    reserved,
+    used_share,
+)
 from lumen.explore import (
     PagedStepper,
     Quiz,
@@ -126,7 +131,7 @@ print("prompt + answer:", ", ".join(f"{p} + {n}" for p, n in first), "…")
 # running request writes one token per step. Then stop it at step 1,000 and look into the memory.
 
 
-# %%
+# %% tags=["hide-input"]
 def in_the_slots(trace, slots, step):
     """What each slot holds at `step`: (tokens now, tokens at its end)."""
     free_from, seen = [0] * slots, {}
@@ -166,7 +171,7 @@ markdown(ch05.reserved_story(shares, BUDGET))
 # first hole that is large enough, and the queue waits when there is none.
 
 
-# %%
+# %% tags=["hide-input"]
 def first_fit(trace, size):
     """Exact reservations. Each step in which the queue had to wait:
     (positions needed, holes, pieces)."""
@@ -262,50 +267,28 @@ PagedStepper()
 #
 # ## Predict: how many fit now?
 #
-# The same 4 GiB, the same traffic, nothing reserved. What does a request hold at a random moment of a busy server? Its
-# prompt and a part of its answer, and long answers are met more often than short ones, because they stay longer:
-
+# The same 4 GiB, the same traffic, nothing reserved. Picture a busy server: each request that ends is followed by the next, and
+# we count those in flight at many random moments. From the list of the thousand:
 
 # %% tags=["nbval-check-output"]
-def moments(trace, count=20_000):
-    """Tokens held by requests met at random moments of a busy server."""
-    dice = np.random.default_rng(0)
-    steps = trace.output / trace.output.sum()
-    who = dice.choice(len(steps), count, p=steps)
-    return trace.prompt[who] + dice.integers(0, trace.output[who])
-
-
-def that_fit(trace, policy, size=16):
-    """Requests that fill the pool, one by one; mean of many pools."""
-    ends = np.cumsum(reserved(moments(trace), policy, LIMIT, size))
-    at, counts = 0, []
-    while True:
-        room = positions + (ends[at - 1] if at else 0)
-        stop = int(np.searchsorted(ends, room, "right"))
-        if stop == len(ends):  # requests ran out, not memory
-            return float(np.mean(counts))
-        counts.append(stop - at)
-        at = stop
-
-
-mean = moments(trace).mean()
-print(f"a request in flight holds {mean:.0f} tokens on average")
+print(f"a prompt has {trace.prompt.mean():.0f} tokens on average")
+print(f"an answer has {trace.output.mean():.0f}, written one by one")
 
 # %% tags=["predict"]
 my_fit = guess(
     "05-fit",
-    "With blocks of 16 positions, how many requests fit the 4 GiB?",
+    "With blocks of 16, how many requests are in flight in 4 GiB?",
     unit="requests",
 )
 
-# %% tags=["measure"]
+# %% tags=["measure", "hide-input"]
 BLOCKS = (1, 2, 4, 8, 16, 32, 64, 128)
 POLICIES = [("max", 16), ("power of two", 16)]
 POLICIES += [("paged", size) for size in BLOCKS]
-fit = {p: [that_fit(one, *p) for one in traces] for p in POLICIES}
 used = {p: [used_share(one, *p) for one in traces] for p in POLICIES}
+paged16 = concurrent(trace, "paged", positions, 16)
+mean = shares[0] * LIMIT  # tokens that a slot of the first picture holds
 expected = positions / (mean + 15 / 2)
-paged16 = fit["paged", 16][0]
 held_once = (trace.prompt + (trace.output - 1) / 2).mean()
 
 # %% tags=["reveal"]
@@ -322,14 +305,15 @@ reveal(
 
 # %% tags=["reveal"]
 once = positions / (held_once + 15 / 2)
-markdown(ch05.fit_story(expected, paged16, slots, mean, once))
+markdown(
+    ch05.fit_story(
+        expected, paged16, slots, mean, shares[0], held_once, once
+    )
+)
 
 # %% [markdown]
 # Does the block size matter? Here are means of all three traces, beside the two contiguous ways. *Doubled when full*
 # leaves out external fragmentation and the copying, so it looks better than it is.
-
-# %% tags=["hide-input", "nbval-check-output"]
-table(*ch05.sizes_table(used, fit))
 
 # %% tags=["hide-input"]
 ch05.sizes_figure(used, BLOCKS)
@@ -409,7 +393,7 @@ class MyPaged(Cache):
 # of 1, 5 and 16, so that hardly anything ends where a block ends.
 
 
-# %%
+# %% tags=["hide-input"]
 def relative_error(ours, reference):
     return float((ours - reference).norm() / reference.norm())
 
@@ -440,7 +424,7 @@ for size in (1, 5, 16):
             relative_error(ours, whole), relative_error(ours, lumens)
         )
 
-# %% tags=["nbval-check-output"]
+# %% tags=["hide-input", "nbval-check-output"]
 for size in (1, 5, 16):
     same = all(errors[size, chunk] < 1e-14 for chunk in (1, 4, 23))
     print(
@@ -469,7 +453,7 @@ my_price = guess(
 )
 
 
-# %% tags=["measure", "nbval-ignore-output"]
+# %% tags=["measure", "hide-input", "nbval-ignore-output"]
 def filled(cache, lengths):
     """`cache` as if rows of these lengths had gone through: random keys."""
     longest, rows = max(lengths), len(lengths)
@@ -508,7 +492,7 @@ def static(lengths):
     return one_step(cache, lengths)
 
 
-# %% tags=["measure", "nbval-ignore-output"]
+# %% tags=["measure", "hide-input", "nbval-ignore-output"]
 steps = {
     n: bench.compare(
         {"static": static([n]), "paged": paged([n])},
@@ -540,58 +524,7 @@ alone = ch05.by_bytes(config, 4096, "fp32")
 markdown(ch05.price(slower, by_model[0] / by_model[1], alone, 4096))
 
 # %% [markdown]
-# What does the copy cost, and what its layout? A block holds all heads of a position side by side, so one head's keys lie
-# 768 bytes apart in the copy; in the
-# [static cache](../book/glossary.md#term-static-cache) it is 256. The two can be measured apart, without the rest of the
-# model:
-
-
-# %% tags=["nbval-ignore-output"]
-def suspects(length=4096, size=16):
-    """All layers: the gather alone, attention in both layouts, both."""
-    layers, heads = config.num_layers, config.num_kv_heads
-    width, group = config.head_dim, config.num_heads // heads
-    blocks = torch.randn(
-        2, layers, length // size, size, heads, width, device=device
-    )  # as in the store
-    straight = torch.randn(
-        2, layers, 1, heads, length, width, device=device
-    )  # as in the static cache
-    in_order = blocks.view(2, layers, 1, length, heads, width)
-    in_order = in_order.transpose(3, 4)  # what a gather hands over
-    query = torch.randn(1, heads, group, width, device=device)
-    shuffled = torch.randperm(length // size, device=device)
-    attention = torch.nn.functional.scaled_dot_product_attention
-
-    def attend(kv):
-        for k, v in zip(*kv, strict=True):
-            attention(query, k, v)
-
-    def gather(each):
-        rows = each.index_select(0, shuffled)
-        return rows.view(1, length, heads, width).transpose(1, 2)
-
-    def copy():
-        for k, v in zip(*blocks, strict=True):
-            gather(k), gather(v)
-
-    def in_turn():
-        for k, v in zip(*blocks, strict=True):
-            attention(query, gather(k), gather(v))
-
-    jobs = {"static": lambda: attend(straight), "copy": copy}
-    jobs |= {"blocks": lambda: attend(in_order), "in turn": in_turn}
-    return bench.compare(jobs, repeats=12)
-
-
-parts = suspects()
-
-# %% tags=["hide-input", "nbval-ignore-output"]
-table(*ch05.suspects_table(parts))
-markdown(ch05.suspects_story(parts, steps[4096]))
-
-# %% [markdown]
-# A kernel that reads through the table does not copy and is written for its layout. It pays for look-ups, branches and
+# A kernel that reads through the table does not copy. It pays for look-ups, branches and
 # unequal lengths: the paper measured 20 to 26 % on the attention kernel alone, over FasterTransformer's (section 7.1).
 #
 # So this version buys memory with time, and one user alone gets nothing for it. What do many get?
@@ -602,7 +535,7 @@ markdown(ch05.suspects_story(parts, steps[4096]))
 # holds as many of the requests of the first picture, in their order, as there is room for. Each takes one step: few rows
 # without a gather, or many rows with it.
 
-# %% tags=["nbval-check-output"]
+# %% tags=["hide-input", "nbval-check-output"]
 POOL = 4096
 need = np.cumsum(-(-(now + 1) // 16) * 16)  # one token more for each
 crowd = now[need <= POOL].tolist()
@@ -656,7 +589,7 @@ is dry, the ink has hardly faded, and the date on the letter is next Tuesday.
 She reads it twice, puts the kettle on, and looks out at the water for a long
 time. The letter begins with"""
 
-# %%
+# %% tags=["hide-input"]
 NEW = 24
 ids = tokenizer.encode(" ".join(STORY.split()))
 prompt = torch.tensor([ids], device=device)
@@ -722,7 +655,7 @@ markdown(ch05.samples_story(shared, apart, len(ids) // 16))
 #
 # Both on one row of 512 tokens, until the row could go on:
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-input", "nbval-ignore-output"]
 LENGTH = 512
 store = BlockStore.for_model(model, LENGTH // 16 + 1, block_size=16)
 cache = store.rows(1)
@@ -854,7 +787,7 @@ print("after:  counts add up:", audit_by_counts())
 print("owners:", audit_by_owners())
 
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-input", "nbval-ignore-output"]
 def greedy(cache, token, count=14):
     """`count` tokens after `token`, and the first logits."""
     tokens, logits = [], []

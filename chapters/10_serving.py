@@ -94,18 +94,18 @@ from lumen.explore.knee import judge, step_times
 from lumen.explore.lab import milliseconds
 from lumen.explore.load import in_a_thread
 from lumen.io.stop import StopMatcher
+from lumen.loadgen import arrivals, samples
+from lumen.loadgen.client import Target
+from lumen.loadgen.prompts import from_text
+from lumen.loadgen.run import run
 from lumen.pages import ch10
 from lumen.pages.engines import production_table
 from lumen.runtime import in_passing_thread
-from lumen.serve.commands import bind
 from lumen.serve.engine import Engine
-from lumen.serve.load import arrivals, samples
-from lumen.serve.load.client import Target
-from lumen.serve.load.prompts import from_text
-from lumen.serve.load.run import run
-from lumen.serve.process import serving
 from lumen.serve.scheduler import Limits
-from lumen.serve.server import create_app
+from lumen.server.app import create_app
+from lumen.server.command import bind
+from lumen.server.process import serving
 
 torch.set_grad_enabled(False)
 model, tokenizer = in_passing_thread(lumen.load, "smollm2-135m")

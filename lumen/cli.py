@@ -178,8 +178,8 @@ def roofline_command(options: argparse.Namespace) -> None:
 
 def parser() -> argparse.ArgumentParser:
     """The command line's grammar."""
-    from .serve import commands as serve
-    from .serve.load import command as load
+    from .loadgen import command as load
+    from .server import command as serve
 
     top = argparse.ArgumentParser(
         prog="lumen", description="Run the course's models and measure this machine."

@@ -359,7 +359,7 @@ grader.check("read-stream", read_stream)
 # ([#27485](https://github.com/vllm-project/vllm/issues/27485)), the bill taken for the end of the answer
 # ([#55508](https://github.com/vllm-project/vllm/pull/55508)), an event cut in two
 # ([AIBrix #2653](https://github.com/vllm-project/aibrix/pull/2653)), a division by the tokens of an event that has none
-# ([SGLang #26497](https://github.com/sgl-project/sglang/pull/26497)). `lumen/serve/load/answer.py` is this function with
+# ([SGLang #26497](https://github.com/sgl-project/sglang/pull/26497)). `lumen/loadgen/answer.py` is this function with
 # error events, hang-ups and tool calls; its tests replay such streams on a clock that is part of the script.
 
 # %% [markdown]

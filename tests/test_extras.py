@@ -115,7 +115,7 @@ def test_a_missing_extra_gets_a_sentence() -> None:
     [
         ("faiss", "import lumen.semantic.index as i; i.build(i.IndexSpec(), __import__('numpy').eye(4))", "faiss-cpu"),
         ("sentence_transformers", "import lumen.semantic as s; s.MiniLM('.')", "sentence-transformers"),
-        ("starlette", "import lumen.serve.server", "starlette"),
+        ("starlette", "import lumen.server.app", "starlette"),
         ("uvicorn", "from lumen.cli import main; raise SystemExit(main(['serve', '--port', '0']))", "uvicorn"),
     ],
 )  # fmt: skip

@@ -79,25 +79,30 @@ def used_share(trace: Trace, policy: Policy, block_size: int = 16) -> float:
     return used / held
 
 
-def concurrent(trace: Trace, policy: Policy, positions: int, block_size: int = 16) -> float:
-    """Mean number of requests that a pool of `positions` holds at once, when a request may be anywhere on its way.
+def moments(trace: Trace, count: int = 20_000, seed: int = 0) -> NDArray[np.int64]:
+    """Tokens held by `count` requests met at random moments of a busy server, where each stays as long as it writes.
 
-    Requests are packed in the order of the trace, each at a step chosen evenly from its life (seeded by the trace's own
-    length, so the same for every policy), until the next one does not fit; averaged over the whole trace.
+    Long answers are met more often than short ones: a request is drawn in proportion to its steps, then a step of it.
     """
-    draw = np.random.default_rng(len(trace.prompt))
-    length = trace.prompt + np.floor(draw.random(len(trace.prompt)) * trace.output).astype(np.int64)
-    need = reserved(length, policy, trace.limit, block_size)
+    dice = np.random.default_rng(seed)
+    who = dice.choice(len(trace.output), count, p=trace.output / trace.output.sum())
+    return trace.prompt[who] + dice.integers(0, trace.output[who])
+
+
+def concurrent(trace: Trace, policy: Policy, positions: int, block_size: int = 16) -> float:
+    """Mean number of requests that fill a pool of `positions`, one by one, as a busy server meets them (`moments`)."""
+    need = reserved(moments(trace), policy, trace.limit, block_size)
+    if need.max() > positions:
+        raise ValueError(
+            f"A request needs {need.max()} positions and the pool has {positions}; make it larger."
+        )
+    ends = np.concatenate(([0], np.cumsum(need)))
     counts: list[int] = []
     at = 0
-    while at < len(need):
-        fits = int(np.searchsorted(np.cumsum(need[at:]), positions, side="right"))
-        if fits == 0:
-            raise ValueError(
-                f"A request needs {need[at]} positions and the pool has {positions}; make it larger."
-            )
-        if at + fits >= len(need) and counts:
-            break  # the last batch ran out of requests, not of memory
+    while (
+        ends[-1] - ends[at] > positions or not counts
+    ):  # the last requests do not fill a pool: they do not count
+        fits = int(np.searchsorted(ends, ends[at] + positions, side="right")) - 1 - at
         counts.append(fits)
         at += fits
     return float(np.mean(counts))

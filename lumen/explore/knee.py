@@ -13,8 +13,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from lumen.explore.widget import JSWidget
-from lumen.serve.load.schedule import arrivals
-from lumen.serve.load.statistics import percentile
+from lumen.loadgen.schedule import arrivals
+from lumen.loadgen.statistics import percentile
 
 if TYPE_CHECKING:
     from lumen.hardware import Chip

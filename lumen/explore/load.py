@@ -12,8 +12,8 @@ from IPython.display import display
 
 from lumen.explore.lab import milliseconds, numbers, show_recorded, why_static
 from lumen.explore.theme import palette
-from lumen.serve.load import Record, arrivals, percentile, samples, summarize
-from lumen.serve.load.prompts import from_text
+from lumen.loadgen import Record, arrivals, percentile, samples, summarize
+from lumen.loadgen.prompts import from_text
 
 MOST = 64  # requests of a run; more would be pixels
 LONGEST = 120.0  # seconds that a run may send for
@@ -29,8 +29,8 @@ class LoadLab:
 
     def run(self, rate: float, count: int, prompt: int, answer: int) -> Sequence[Record]:
         """`count` requests at `rate` a second on average, each of `prompt` and `answer` tokens."""
-        from lumen.serve.load.client import Target, first_model
-        from lumen.serve.load.run import run
+        from lumen.loadgen.client import Target, first_model
+        from lumen.loadgen.run import run
 
         if not rate > 0 or not 1 <= count <= MOST or count / rate > LONGEST:
             raise ValueError(

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lumen.explore.widget import JSWidget
-from lumen.serve.load.statistics import percentile
+from lumen.loadgen.statistics import percentile
 
 SERVICE = 0.1  # seconds a request takes
 DRAWN = 300

@@ -9,7 +9,7 @@ from IPython.display import display
 
 from lumen.explore.lab import milliseconds, numbers, show_recorded, why_static
 from lumen.explore.theme import palette
-from lumen.serve.load import Record, percentile
+from lumen.loadgen import Record, percentile
 
 BARS = 96  # the widest run; more tokens than bars would be pixels
 

@@ -74,7 +74,7 @@ class Probe:
         if found:
             raise Wrong(self.name, found.gave, found.wanted, slip or found.slip)
 
-    def that(self, holds: bool, *, gave: Any = "", wanted: Any = "", slip: str = "") -> None:
+    def that(self, holds: bool, gave: Any = "", wanted: Any = "", slip: str = "") -> None:
         """`holds` is true; otherwise say what it gave, what was wanted and what is behind it."""
         if not holds:
             raise Wrong(self.name, _text(gave), _text(wanted), slip)

@@ -13,16 +13,16 @@ from lumen.bench import Estimate, miss, says, sentence
 from lumen.explore.lab import milliseconds
 from lumen.explore.show import table_markdown
 from lumen.explore.theme import figure, label_line, log_axis, palette
-from lumen.serve.load import percentile, samples
-from lumen.serve.load.queue import one_server
+from lumen.loadgen import percentile, samples
+from lumen.loadgen.queue import one_server
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from lumen.bench import Measured
     from lumen.hardware import Chip
-    from lumen.serve.load import Record
-    from lumen.serve.load.batched import Played
+    from lumen.loadgen import Record
+    from lumen.loadgen.batched import Played
 
 Table = tuple[list[list[Any]], list[str], str]
 

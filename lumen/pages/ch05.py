@@ -179,30 +179,20 @@ def map_figure(lengths: Sequence[int], tables: Sequence[Sequence[int]], blocks: 
 
 
 # how many fit -------------------------------------------------------------------------------------
-def fit_story(expected: float, counted: float, slots: int, mean: float, once: float) -> str:
-    """`mean`: tokens that a request in flight holds. `once`: what the formula says when each request counts once."""
+def fit_story(
+    expected: float, counted: float, slots: int, mean: float, share: float, once: float, listed: float
+) -> str:
+    """`mean`: tokens that a request in flight holds, `share` of the limit. `once` and `listed`: what it would hold,
+    and how many would fit, if each request of the list counted once."""
     return (
-        f"The formula says {expected:.1f}, with $\\bar L$ = {mean:.0f}; counting says {counted:.1f}: the last request "
-        f"must fit whole, which the formula does not know. That is **{counted / slots:.1f} times** the {slots} of "
-        "before.\n\n"
-        "Mind which mean: $\\bar L$ weighs each request by its steps. Counting every request once, as one would from "
-        f"a list of lengths, gives {once:.0f}: more than a busy server would hold."
+        f"From the list, a request halfway through its answer holds {once:.0f} tokens, so {listed:.0f} should fit. But "
+        "who is *met* in a busy server is mostly in the middle of a long answer: a request of 400 steps stands there "
+        "ten times as long as one of 40. So $\\bar L$ weighs each request by its steps, and the first picture knew it: "
+        f"{share:.1%} of its slots of 2,048 were full, {mean:.0f} tokens a request. With that the formula says "
+        f"{expected:.1f}; counting says {counted:.1f}, because the last request must fit whole. Still "
+        f"**{counted / slots:.1f} times** the {slots} of before. Who sizes a pool from a log of lengths, each line "
+        "counted once, runs dry."
     )
-
-
-def sizes_table(used: Mapping[Any, Sequence[float]], fit: Mapping[Any, Sequence[float]]) -> Table:
-    """Share that holds tokens, and requests that fit, by the way memory is taken: (policy, block size) -> by seed."""
-    names = {"max": "the limit, in one piece", "power of two": "doubled when full"}
-    rows = [
-        [
-            names.get(policy, f"blocks of {size}"),
-            f"{sum(fit[policy, size]) / len(fit[policy, size]):.1f}",
-            f"{100 * sum(shares) / len(shares):.1f}",
-            f"{100 * min(shares):.1f} to {100 * max(shares):.1f}",
-        ]
-        for (policy, size), shares in used.items()
-    ]
-    return rows, ["memory is taken", "requests that fit", "holds tokens (%)", "over three seeds (%)"], "lrrr"
 
 
 def empty(used: Mapping[Any, Sequence[float]], policy: str, size: int = 16) -> float:
@@ -315,55 +305,6 @@ def price(ratio: Estimate, by_model: float, alone: float, context: int) -> str:
         same=f"At {context:,} tokens this run shows no difference between the two steps ({{estimate}}). {forecast}",
         less=f"At {context:,} tokens the paged step came out {{size}} shorter ({{estimate}}), although it moves more "
         f"bytes; what is behind that was not taken apart. {forecast}",
-    )
-
-
-@sentence(example={}, more_words=["has a part in it"], less_words=["take less"])
-def layout(ratio: Estimate) -> str:
-    """Copy and attention in turn, over the copy and attention in the static layout, each alone, added up."""
-    return says(
-        ratio,
-        more="Layer by layer the two take longer than the copy and attention in the static layout added up, "
-        "{estimate}: the layout has a part in it.",
-        same="Layer by layer the two take as long as the copy and attention in the static layout added up "
-        "({estimate}): reading the fresh copy in its layout costs nothing that this run can show.",
-        less="Layer by layer the two take less than the copy and attention in the static layout added up "
-        "({estimate}): the fresh copy may still lie in the processor's cache.",
-    )
-
-
-def suspects_table(parts: Mapping[str, Timing]) -> Table:
-    names = {
-        "static": "attention, layout of the static cache",
-        "blocks": "attention, layout of the blocks",
-        "copy": "the copy",
-        "in turn": "copy and attention, layer by layer",
-    }
-    rows = []
-    for key, name in names.items():
-        taken = Estimate.of(parts[key]).scaled(1e3, "ms")
-        rows.append([name, f"{taken.value:.1f} ({taken.low:.1f} to {taken.high:.1f})"])
-    more = Estimate.difference(parts["in turn"], parts["static"]).scaled(1e3, "ms")
-    rows.append(
-        ["this less the first, round by round", f"{more.value:.1f} ({more.low:.1f} to {more.high:.1f})"]
-    )
-    return rows, ["all layers, 4,096 tokens", "ms"], "lr"
-
-
-def suspects_story(parts: Mapping[str, Timing], steps: Mapping[str, Timing]) -> str:
-    alone = Estimate.difference(parts["in turn"], parts["static"]).value
-    extra = Estimate.difference(steps["paged"], steps["static"])
-    found = ""
-    if alone > 0 and extra.value > 0:
-        why = (
-            "In the step the rest of the model runs in between; what part of it matters was not taken apart."
-        )
-        found = f" The last row as a forecast of what the whole step takes more: {miss(alone, extra, why)}"
-    pairs = zip(parts["copy"].samples, parts["static"].samples, strict=True)
-    together = Estimate.ratio(parts["in turn"], [copy + attention for copy, attention in pairs])
-    return (
-        f"Attention alone, in the layout of blocks over the other: {Estimate.ratio(parts['blocks'], parts['static'])}. "
-        f"{layout(together)}{found}"
     )
 
 

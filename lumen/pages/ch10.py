@@ -13,13 +13,13 @@ from lumen.bench import Estimate, NoEvidence, load_evidence, miss, says, sentenc
 from lumen.explore.knee import carried, in_words, judge, predicted_runs
 from lumen.explore.lab import milliseconds
 from lumen.explore.theme import figure, label_line, log_axis, palette
-from lumen.serve.load import arrivals, percentile, samples
-from lumen.serve.load.batched import batched
+from lumen.loadgen import arrivals, percentile, samples
+from lumen.loadgen.batched import batched
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from lumen.serve.load import Record
+    from lumen.loadgen import Record
 
 Table = tuple[list[list[Any]], list[str], str]
 Step = Callable[[int, int], float]

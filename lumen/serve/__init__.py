@@ -1,4 +1,5 @@
-"""Serving: requests, one scheduler rule, mixed batches, the engine, an OpenAI-style server, a load generator.
+"""The engine: requests, one scheduler rule, mixed batches, one step at a time, and prefill apart from decode.
 
-`request` and `scheduler` are plain Python; torch is first needed by the runner.
+`request` and `scheduler` are plain Python; torch is first needed by the runner. HTTP is `lumen.server`, and who sends
+it requests for a benchmark is `lumen.loadgen`.
 """

@@ -6,9 +6,9 @@ import pytest
 
 from lumen.bench import Estimate
 from lumen.explore.knee import in_words, predicted_runs
+from lumen.loadgen import Record, arrivals, percentile
+from lumen.loadgen.batched import batched
 from lumen.pages import ch10
-from lumen.serve.load import Record, arrivals, percentile
-from lumen.serve.load.batched import batched
 
 SLOTS, ANSWER = 32, 129  # exercise 1
 PREFILL, STEP = 0.020, 0.025

@@ -8,9 +8,9 @@ import pytest
 
 from lumen.explore import cache_size, knee, kv_stepper, paged, queue_load, radix, roofline, threshold
 from lumen.hardware import CHIPS
+from lumen.loadgen import queue
+from lumen.loadgen.queue import mean_wait
 from lumen.models.config import CONFIGS
-from lumen.serve.load import queue
-from lumen.serve.load.queue import mean_wait
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lumen.explore import load
-from tests.serve.server_rig import app_of, byte_tokenizer, live, tiny_engine
+from tests.server.rig import app_of, byte_tokenizer, live, tiny_engine
 
 TEXT = "It was the best of times, it was the worst of times. " * 40
 

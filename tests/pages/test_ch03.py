@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from lumen.loadgen import Record
+from lumen.loadgen.queue import one_server
 from lumen.pages import ch03
-from lumen.serve.load import Record
-from lumen.serve.load.queue import one_server
 
 
 def rig(freeze: float, load: float = 0.5, requests: int = 60) -> ch03.Testers:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .. import compare, origin, run
 from ..probe import Probe
 from ..verdict import NotStarted, Wrong
-from .slip import Slip
+from .slip import Slips, listed
 
 UNSET: Any = object()
 
@@ -22,7 +22,7 @@ class Case:
     fails and no known slip explains it; `tolerance` overrides the check's.
     """
 
-    name: str
+    name: str = ""
     args: tuple[Any, ...] | Callable[[], tuple[Any, ...]] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     want: Any = UNSET
@@ -32,6 +32,9 @@ class Case:
 
     def arguments(self) -> tuple[Any, ...]:
         return self.args() if callable(self.args) else run.fresh(self.args)
+
+
+Listed = Iterable[Case] | Mapping[str, Any]  # a mapping: by name its arguments, or a `Case` that says more
 
 
 @dataclass(frozen=True)
@@ -46,18 +49,21 @@ class Cases:
     """
 
     reference: Callable[..., Any]
-    cases: Iterable[Case] | Callable[[], Iterable[Case]]
-    slips: Sequence[Slip] = ()
+    cases: Listed | Callable[[], Listed]
+    slips: Slips = ()
     tolerance: float = compare.FP32
     dtype: bool = True
     pure: bool = True
     broken: Callable[..., Any] | None = None
     view: Callable[[Any], Any] | None = None
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "slips", listed(self.slips))
+
     def __call__(self, answer: Any, probe: Probe) -> str | None:
         if self.broken is not None and origin.same_code(answer, self.broken):
             raise NotStarted("This is still the function as it was given.")
-        for case in self.cases() if callable(self.cases) else self.cases:
+        for case in _named(self.cases() if callable(self.cases) else self.cases):
             with probe.case(case.name):
                 if case.raises is not None:
                     self._refusal(answer, case, case.raises, probe)
@@ -113,6 +119,14 @@ class Cases:
             says = wrong.slip or "On this case it still does what the broken one did."
             return Wrong(wrong.case, wrong.gave, wrong.wanted, says, wrong.where)
         return wrong
+
+
+def _named(cases: Listed) -> Iterator[Case]:
+    if not isinstance(cases, Mapping):
+        yield from cases
+        return
+    for name, one in cases.items():
+        yield replace(one, name=name) if isinstance(one, Case) else Case(name, one)
 
 
 def _outcome(fn: Callable[..., Any], case: Case) -> Any:

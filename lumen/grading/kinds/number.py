@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Integral, Real
@@ -13,7 +13,7 @@ from .. import compare, run
 from ..compare import number
 from ..probe import Probe
 from ..verdict import Wrong
-from .slip import Slip
+from .slip import Slips, listed
 
 # Ratios that are a mix-up of units, not of the formula.
 UNITS = [
@@ -39,8 +39,11 @@ class Number:
     answer: float | Callable[[], float]
     unit: str = ""
     tolerance: float = 0.0
-    slips: Sequence[Slip] = ()
+    slips: Slips = ()
     exact: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "slips", listed(self.slips))
 
     @property
     def value(self) -> float:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 
@@ -16,3 +18,18 @@ class Slip:
 
     like: Any
     says: str
+
+
+Slips = (
+    Sequence[Slip] | Mapping[Any, str]
+)  # a mapping is the short way: {what the mistake gives: its sentence}
+
+
+def listed(slips: Slips) -> list[Slip]:
+    pairs = isinstance(slips, Mapping)
+    return [Slip(like, says) for like, says in slips.items()] if pairs else list(slips)
+
+
+def bends(reference: Callable[..., Any], says: Mapping[str, str]) -> list[Slip]:
+    """The usual mistakes of one function: `reference(…, mode=name)` does what the mistake `name` does."""
+    return [Slip(partial(reference, mode=name), text) for name, text in says.items()]

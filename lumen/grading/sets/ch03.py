@@ -11,8 +11,8 @@ from typing import Any
 from lumen.cost import kv_bytes, predict_decode, predict_prefill, weight_storage
 from lumen.grading import FP64, Case, Cases, Constraint, Decision, ExerciseSet, Number, Slip, Statements
 from lumen.hardware import CHIPS
+from lumen.loadgen.statistics import percentile
 from lumen.models.config import CONFIGS
-from lumen.serve.load.statistics import percentile
 
 exercises = ExerciseSet("03", "Measuring", then="chapter 04, the KV cache")
 
@@ -121,7 +121,7 @@ exercises.add(
     minutes=20,
     points=4,
     shows="Five decisions turn one list of times into different reports, all under the same names.",
-    forbidden=("lumen.serve.load.summarize", "lumen.serve.load.samples"),
+    forbidden=("lumen.loadgen.summarize", "lumen.loadgen.samples"),
     check=Cases(
         reference=_report,
         cases=_report_cases,
@@ -375,7 +375,7 @@ exercises.add(
     minutes=25,
     points=4,
     shows="Faults that real code shipped: TTFT of a role, an event for a token, a split event, a division by 0.",
-    forbidden=("lumen.serve.load.answer.Answer", "lumen.serve.load.sse.EventStream"),
+    forbidden=("lumen.loadgen.answer.Answer", "lumen.loadgen.sse.EventStream"),
     given="broken_read_stream",
     check=Cases(
         reference=_read_stream,

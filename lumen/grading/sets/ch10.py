@@ -112,7 +112,7 @@ def _lists(got: list[Any]) -> list[Any]:
     minutes=25,
     points=4,
     shows="A stream has no message boundaries: whoever reads it must be ready for a cut at any byte.",
-    forbidden=("lumen.serve.load.sse.EventStream",),
+    forbidden=("lumen.loadgen.sse.EventStream",),
 )
 def _event_stream(answer: Any, probe: Probe) -> None:
     raw = STREAM.encode()

@@ -116,7 +116,7 @@ ANSWERS = {
             (tpot_of_several_events, "gave: 0.125 at ['mean_tpot']"),
             (tpot_over_all_tokens, "n − 1 times between them"),
         ],
-        lumen=["lumen.serve.load.summarize"],
+        lumen=["lumen.loadgen.summarize"],
     ),
     "who-notices": Answers(
         right=[52.8, 52.9, 53, 100 - 100 * math.exp(300 * math.log(399 / 400))],
@@ -131,7 +131,7 @@ ANSWERS = {
     "read-stream": Answers(
         right=[read_stream_whole],
         wrong=[(reads_wait_for_text, "0.4 at [2][0]")],
-        lumen=["lumen.serve.load.answer.Answer", "lumen.serve.load.sse.EventStream"],
+        lumen=["lumen.loadgen.answer.Answer", "lumen.loadgen.sse.EventStream"],
     ),
     "in-print": Answers(
         right=[lambda: ({"b", "c", "e"}, 2)],

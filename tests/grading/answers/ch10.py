@@ -3,7 +3,7 @@
 import re
 
 from lumen.grading.proof import Answers
-from lumen.serve.load.sse import EventStream
+from lumen.loadgen.sse import EventStream
 
 
 def by_flows():
@@ -398,7 +398,7 @@ ANSWERS = {
             (AnyCase, "to the letter"),
             (EventStream, "lumen"),
         ],
-        lumen=["lumen.serve.load.sse.EventStream"],
+        lumen=["lumen.loadgen.sse.EventStream"],
     ),
     "half-characters": Answers(
         right=[by_hand, like_the_chapter],
