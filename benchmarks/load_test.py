@@ -35,7 +35,7 @@ from serving import DidNotStart, free_port, lumen_serve, started
 
 from lumen import assets, bench
 from lumen.assets.store import cache_dir
-from lumen.explore.knee import carried, in_words, judge, steady
+from lumen.explore.explorers.knee import carried, in_words, judge, steady
 from lumen.loadgen import Record, arrivals, prompts
 from lumen.loadgen.client import Prompt, Target, first_model
 from lumen.loadgen.command import load_tokenizer

@@ -88,7 +88,7 @@ from lumen.explore import (
     stall_lab,
     table,
 )
-from lumen.explore.lab import is_static, milliseconds
+from lumen.explore.prose.boxes import is_static, milliseconds
 from lumen.loadgen import (
     Record,
     arrivals,

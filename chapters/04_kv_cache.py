@@ -83,7 +83,7 @@ from lumen.explore import (
     reveal,
     table,
 )
-from lumen.explore.kv_stepper import totals
+from lumen.explore.explorers.kv_stepper import totals
 from lumen.models import Llama, ModelConfig
 from lumen.pages import ch04
 from lumen.pages.engines import production_table

@@ -90,9 +90,9 @@ from lumen.explore import (
     reveal,
     table,
 )
-from lumen.explore.knee import judge, step_times
-from lumen.explore.lab import milliseconds
-from lumen.explore.load import in_a_thread
+from lumen.explore.explorers.knee import judge, step_times
+from lumen.explore.labs.load import in_a_thread
+from lumen.explore.prose.boxes import milliseconds
 from lumen.io.stop import StopMatcher
 from lumen.loadgen import arrivals, samples
 from lumen.loadgen.client import Target

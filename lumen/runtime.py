@@ -103,7 +103,7 @@ def setup(name: str, seed: int = 0) -> Session:
     """Prepare a notebook: seed, figure style, and one printed line that says what its numbers were measured on."""
     import torch
 
-    from .explore.theme import setup_plotly
+    from .explore.figures.theme import setup_plotly
 
     seed_everything(seed)
     setup_plotly()

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from lumen import cost
-from lumen.explore import published as figures
+from lumen.explore.figures import published as figures
 from lumen.hardware import CHIPS
 from lumen.hardware.published import THIRD, Measurement, misses, parse, published, summary
 from lumen.models.config import CONFIGS
@@ -190,7 +190,7 @@ def test_the_title_follows_the_data():
 def test_tables_show_every_group_and_row(monkeypatch):
     shown = []
     monkeypatch.setattr(
-        "lumen.explore.show.table", lambda rows, headers, align="": shown.append((rows, headers))
+        "lumen.explore.figures.published.table", lambda rows, headers, align="": shown.append((rows, headers))
     )
     figures.published_table()
     figures.published_rows()

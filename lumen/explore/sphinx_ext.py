@@ -19,7 +19,7 @@ from docutils import nodes  # type: ignore[import-untyped]
 from myst_nb.sphinx_ import HideCodeCellNode  # type: ignore[import-untyped]
 from sphinx.util.docutils import SphinxDirective
 
-from lumen.explore.widget import inline_module
+from lumen.explore.explorers.widget import inline_module
 
 MIME = "application/vnd.plotly.v1+json"
 MEASURED = (

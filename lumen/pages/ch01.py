@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from lumen import cost, hardware
 from lumen.bench import Estimate, miss, says, sentence
-from lumen.explore.lab import milliseconds
-from lumen.explore.step_waterfall import waterfall
-from lumen.explore.theme import figure, label_line, log_axis, palette
+from lumen.explore.figures.theme import figure, label_line, log_axis, palette
+from lumen.explore.figures.waterfall import waterfall
+from lumen.explore.prose.boxes import milliseconds
 from lumen.models.counts import products
 
 if TYPE_CHECKING:

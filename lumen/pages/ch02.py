@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from lumen import cost, hardware
 from lumen.bench import Estimate, NoEvidence, load_evidence, miss, says, sentence
-from lumen.explore.lab import milliseconds
-from lumen.explore.show import table_markdown
-from lumen.explore.step_waterfall import waterfall
-from lumen.explore.theme import figure, label_line, log_axis, palette
+from lumen.explore.figures.theme import figure, label_line, log_axis, palette
+from lumen.explore.figures.waterfall import waterfall
+from lumen.explore.prose.boxes import milliseconds
+from lumen.explore.prose.show import table_markdown
 from lumen.models.config import CONFIGS, ModelConfig
 
 if TYPE_CHECKING:

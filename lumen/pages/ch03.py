@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lumen.bench import Estimate, miss, says, sentence
-from lumen.explore.lab import milliseconds
-from lumen.explore.show import table_markdown
-from lumen.explore.theme import figure, label_line, log_axis, palette
+from lumen.explore.figures.theme import figure, label_line, log_axis, palette
+from lumen.explore.prose.boxes import milliseconds
+from lumen.explore.prose.show import table_markdown
 from lumen.loadgen import percentile, samples
 from lumen.loadgen.queue import one_server
 

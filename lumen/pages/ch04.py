@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from lumen import cost
 from lumen.bench import Estimate, miss, says, sentence
-from lumen.explore.kv_stepper import totals
-from lumen.explore.lab import milliseconds
-from lumen.explore.theme import figure, label_line, log_axis, nice_ticks, palette
+from lumen.explore.explorers.kv_stepper import totals
+from lumen.explore.figures.theme import figure, label_line, log_axis, nice_ticks, palette
+from lumen.explore.prose.boxes import milliseconds
 from lumen.models.config import CONFIGS
 
 if TYPE_CHECKING:

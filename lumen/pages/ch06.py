@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from lumen import cost, hardware
 from lumen.bench import Estimate, miss, says, sentence
-from lumen.explore.lab import milliseconds
-from lumen.explore.theme import figure, label_line, log_axis, palette
+from lumen.explore.figures.theme import figure, label_line, log_axis, palette
+from lumen.explore.prose.boxes import milliseconds
 from lumen.models.config import CONFIGS
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def lower_story(
 
 def published_table(record: Mapping[str, Any] | None) -> str:
     """Three lengths of the published run, as Markdown; a sentence where it is not here."""
-    from lumen.explore.show import stacked, table_markdown
+    from lumen.explore.prose.show import stacked, table_markdown
 
     if record is None:  # not measured
         return "The published run is not here; `python benchmarks/prefix_cache.py` makes it."

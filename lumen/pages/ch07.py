@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lumen.bench import Estimate, says, sentence
-from lumen.explore.show import stacked, table_markdown
-from lumen.explore.theme import figure, label_line, palette
+from lumen.explore.figures.theme import figure, label_line, palette
+from lumen.explore.prose.show import stacked, table_markdown
 from lumen.semantic.check import check
 from lumen.semantic.evaluate import Scored, gain, needed, rates, wilson
 from lumen.semantic.index import IndexSpec

@@ -11,10 +11,10 @@ from lumen import cost
 from lumen.bench.estimate import Estimate
 from lumen.bench.says import miss, outcome, says, sentence
 from lumen.cost.trace import lognormal_trace
-from lumen.explore.lab import milliseconds
-from lumen.explore.step_waterfall import waterfall
-from lumen.explore.theme import figure, label_line, log_axis, palette
-from lumen.explore.timelines import WHOLE, WORKLOADS, Job, simulate
+from lumen.explore.explorers.timelines import WHOLE, WORKLOADS, Job, simulate
+from lumen.explore.figures.theme import figure, label_line, log_axis, palette
+from lumen.explore.figures.waterfall import waterfall
+from lumen.explore.prose.boxes import milliseconds
 from lumen.hardware import CHIPS
 from lumen.models.config import CONFIGS
 

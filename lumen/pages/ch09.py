@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from lumen import cost
 from lumen.bench import Estimate, miss, outcome, says, sentence
-from lumen.explore.lab import milliseconds
-from lumen.explore.theme import figure, label_line, log_axis, palette
+from lumen.explore.figures.theme import figure, label_line, log_axis, palette
+from lumen.explore.prose.boxes import milliseconds
 from lumen.hardware import CHIPS, LINKS, host_link
 from lumen.models.config import CONFIGS
 

@@ -10,9 +10,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from lumen.bench import Estimate, NoEvidence, load_evidence, miss, says, sentence
-from lumen.explore.knee import carried, in_words, judge, predicted_runs
-from lumen.explore.lab import milliseconds
-from lumen.explore.theme import figure, label_line, log_axis, palette
+from lumen.explore.explorers.knee import carried, in_words, judge, predicted_runs
+from lumen.explore.figures.theme import figure, label_line, log_axis, palette
+from lumen.explore.prose.boxes import milliseconds
 from lumen.loadgen import arrivals, percentile, samples
 from lumen.loadgen.batched import batched
 

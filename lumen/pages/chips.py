@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from lumen import cost
-from lumen.explore.theme import figure, label_line, log_axis, palette
+from lumen.explore.figures.theme import figure, label_line, log_axis, palette
 from lumen.hardware import CHIPS, LINKS, Chip, ridge
 from lumen.models.config import CONFIGS
 from lumen.pages.ch02 import RESERVE, Table
@@ -56,7 +56,7 @@ def chips_table() -> Table:
 
 def left_out_text() -> str:
     """What the bound has no line for where it misses by over a third, after the published set-ups."""
-    from lumen.explore.published import left_out
+    from lumen.explore.figures.published import left_out
     from lumen.hardware.published import THIRD, misses
 
     rows = misses()

@@ -85,7 +85,7 @@ def production_markdown(
     of: Mapping[str, Engine] | None = None,
 ) -> str:
     """The Markdown of `production_table`."""
-    from lumen.explore.show import table_markdown
+    from lumen.explore.prose.show import table_markdown
 
     known = engines() if of is None else of
     lines, used = [], []
@@ -116,7 +116,7 @@ def production_table(
     rows: (engine key, what it does there, flag or file, path in its documentation or a whole address). Cells
     are inline Markdown. `of` replaces the file's engines, for tests.
     """
-    from lumen.explore.show import markdown
+    from lumen.explore.prose.show import markdown
 
     markdown(production_markdown(rows, headers, of=of))
 

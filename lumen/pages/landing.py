@@ -8,7 +8,7 @@ from typing import Any
 from lumen import bench
 from lumen.bench import Estimate
 from lumen.bench.names import Name
-from lumen.explore.rows import Rows
+from lumen.explore.explorers.rows import Rows
 from lumen.pages.ch01 import ROWS
 
 EVIDENCE = "measurements"  # the store, as it was published

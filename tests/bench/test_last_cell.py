@@ -9,7 +9,7 @@ import pytest
 import lumen.explore
 from lumen import bench
 from lumen.bench import Name, Timing
-from lumen.explore import last_cell
+from lumen.explore.prose import last_cell
 from lumen.hardware import Chip
 
 STEADY = Timing((0.0340, 0.0341, 0.0342, 0.0340, 0.0341, 0.0342, 0.0340))
@@ -70,13 +70,6 @@ def test_no_line_is_longer_than_the_page(shown):
     lines = shown[0]["text/plain"].splitlines()
     assert max(map(len, lines)) <= 76
     assert any("doubtful" in line for line in lines)
-
-
-def test_the_package_gives_the_function_after_the_module_was_imported(shown):
-    """`lumen.explore.provenance` would be a module if its file had that name."""
-    import lumen.explore.last_cell
-
-    assert callable(lumen.explore.provenance)
 
 
 def test_nothing_quoted_is_said_without_a_table(shown):

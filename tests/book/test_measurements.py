@@ -13,7 +13,7 @@ import pytest
 
 from lumen import bench
 from lumen.bench import Name, NoEvidence
-from lumen.explore.last_cell import MIME
+from lumen.explore.prose.last_cell import MIME
 from tests.book.not_yet import OLDER_STORE, STALE
 
 ROOT = Path(__file__).parents[2]

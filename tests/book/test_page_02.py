@@ -28,7 +28,7 @@ def test_more_users_never_bring_a_cache_above_the_heads_that_share_it():
 
 def test_the_question_of_play_has_one_answer():
     """1,024 users of Llama-3-8B on an H100: at 256 tokens they fit and reach the ridge, at 512 not."""
-    from lumen.explore.roofline import CONTEXTS
+    from lumen.explore.explorers.roofline import CONTEXTS
 
     def both(context):
         fits = cost.max_users(H100.memory, LLAMA, context) >= 1024

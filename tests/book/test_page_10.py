@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lumen.bench import Estimate
-from lumen.explore.knee import in_words, predicted_runs
+from lumen.explore.explorers.knee import in_words, predicted_runs
 from lumen.loadgen import Record, arrivals, percentile
 from lumen.loadgen.batched import batched
 from lumen.pages import ch10

@@ -2,12 +2,12 @@
 
 import pytest
 
-from lumen.explore.guesses import Guess
-from lumen.explore.overlay import reveal
+from lumen.explore.explorers.widget import inline_module
+from lumen.explore.figures.overlay import reveal
+from lumen.explore.figures.theme import _plain
+from lumen.explore.prose.guesses import Guess
 from lumen.explore.sphinx_ext import figure_html
-from lumen.explore.theme import _plain
-from lumen.explore.widget import inline_module
-from tests.explore.test_guess import NUMBERS
+from tests.explore.prose.test_guess import NUMBERS
 
 from .conftest import ROOT, STATIC
 from .test_figures import PLOTLY

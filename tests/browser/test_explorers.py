@@ -20,14 +20,14 @@ from lumen.explore import (
     queue_load,
     roofline,
 )
-from lumen.explore.knee import ENOUGH, predicted_runs
-from lumen.explore.roofline import chip_numbers, model_numbers
+from lumen.explore.explorers.knee import ENOUGH, predicted_runs
+from lumen.explore.explorers.roofline import chip_numbers, model_numbers
 from lumen.hardware import CHIPS
 from lumen.models.config import CONFIGS
 from lumen.semantic.evaluate import Scored
 from lumen.semantic.pairs import Pair
 
-GOLDEN = Path(__file__).parents[1] / "explore" / "golden"
+GOLDEN = Path(__file__).parents[1] / "explore" / "explorers" / "golden"
 
 
 def golden(name):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lumen.explore import theme
+from lumen.explore.figures import theme
 
 PLOTLY = Path(find_spec("plotly").origin).parent / "package_data" / "plotly.min.js"
 

@@ -3,7 +3,7 @@
 import pytest
 
 from lumen.explore import Timelines
-from lumen.explore.timelines import TICK, WORKLOADS, packed, simulate
+from lumen.explore.explorers.timelines import TICK, WORKLOADS, packed, simulate
 from lumen.hardware import CHIPS
 from lumen.models.config import CONFIGS
 

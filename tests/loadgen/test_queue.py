@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lumen.explore.knee import play_queue
+from lumen.explore.explorers.knee import play_queue
 from lumen.loadgen import arrivals, samples
 from lumen.loadgen.batched import batched
 from lumen.loadgen.queue import mean_wait, one_server, places

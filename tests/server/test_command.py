@@ -15,8 +15,8 @@ import openai
 import pytest
 
 import lumen
-from lumen.server import command
 from lumen.serve.engine import Engine
+from lumen.server import command
 
 from .rig import app_of, check_empty, client_of
 

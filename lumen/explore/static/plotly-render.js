@@ -6,7 +6,7 @@
   const MIME = "application/vnd.plotly.v1+json";
   const NARROW = 520; // px of column width
   const TWINS = {
-    // dark-on-white colours of lumen/explore/theme.py and their brighter twins for a dark page
+    // dark-on-white colours of lumen/explore/figures/theme.py and their brighter twins for a dark page
     "#0072b2": "#5ab4ee", "#bf4e00": "#f58a4b", "#007f5c": "#2fc49b",
     "#a14b86": "#e394c8", "#866500": "#d9ad33", "#69727d": "#a6b0bb",
   };

@@ -1,0 +1,1 @@
+"""Pictures that move without a kernel: Python hands the numbers over, JavaScript of `static/` draws them."""

@@ -1,0 +1,1 @@
+"""Still pictures in the house style, drawn with plotly."""

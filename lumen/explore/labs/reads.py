@@ -1,0 +1,176 @@
+"""The cache-reads lab: which rows of K and V each step computes and reads, and how a head weighs them."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+from typing import Any
+
+from IPython.display import display
+
+from lumen.explore.figures.theme import palette
+from lumen.explore.labs.lab import on_press, show_recorded, why_static
+from lumen.explore.prose.boxes import SOFT
+
+MOST_PROMPT = 40  # rows that can still be looked at
+ROW = (
+    "display:grid;grid-template-columns:1.6em minmax(4em,8em) 5em 1fr 4em;gap:6px;"
+    "white-space:nowrap;align-items:center"
+)
+
+
+@dataclass
+class Step:
+    """One forward: `computed` new rows, `read` old ones, and `weights[layer]` (H, S) of its last query."""
+
+    computed: int
+    read: int
+    weights: list[Any]
+
+
+def record(model: Any, ids: list[int], steps: int) -> tuple[list[int], list[Step]]:
+    """Greedy generation of `steps` tokens with every attention weight of the last query kept. Returns all
+    ids, and steps."""
+    import torch
+
+    from lumen.attention.core import attention, visible
+    from lumen.cache import DynamicCache
+
+    weighed: list[Any] = []
+
+    class Recording(DynamicCache):
+        """A dynamic cache that also writes down how its rows were weighed."""
+
+        def attend(self, layer: int, q: Any, k: Any, v: Any, pos: Any, window: int | None = None) -> Any:
+            k, v, k_pos = self.update(layer, k, v, pos, q)
+            keys = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
+            scores = (q[:, :, -1:] @ keys.transpose(2, 3))[0, :, 0].float() / q.shape[3] ** 0.5
+            hidden = ~visible(pos[:, -1:], k_pos, window)[0, 0, 0]
+            weighed.append(scores.masked_fill(hidden, float("-inf")).softmax(-1).cpu())
+            return attention(q, k, v, pos, k_pos, window)
+
+    cache = Recording.for_model(model, 1)
+    all_ids, new, done = list(ids), list(ids), []
+    with torch.inference_mode():
+        for _ in range(steps):
+            held = int(cache.lengths[0])
+            logits = model.head(
+                model.hidden(torch.tensor([new], device=cache.lengths.device), None, cache)[:, -1]
+            )
+            done.append(Step(len(new), held, list(weighed)))
+            weighed.clear()
+            new = [int(logits.argmax())]
+            all_ids += new
+    return all_ids, done
+
+
+class CacheReadsLab:
+    """Holds one recorded generation; `view(step, layer, head)` draws a step of it as HTML."""
+
+    def __init__(self, model: Any, tokenizer: Any):
+        self.model, self.tokenizer = model, tokenizer
+        self.ids: list[int] = []
+        self.steps: list[Step] = []
+
+    def run(self, prompt: str, steps: int) -> None:
+        """Record `steps` passes over the prompt. Raises ValueError with the limit when it is empty or too long."""
+        ids = self.tokenizer.encode(prompt)
+        if not 1 <= len(ids) <= MOST_PROMPT:
+            raise ValueError(
+                f"the prompt has {len(ids)} tokens; this lab shows 1 to {MOST_PROMPT}, so shorten or fill it"
+            )
+        self.ids, self.steps = record(self.model, ids, steps)
+
+    def view(self, step: int, layer: int, head: int) -> str:
+        """Step `step` (from 1): one line a row of the cache, with its share of the attention of that head."""
+        now = self.steps[step - 1]
+        shares = now.weights[layer][head].tolist()
+        seen = now.read + now.computed
+        lines = "".join(
+            self._line(i, share, max(shares), i >= now.read) for i, share in enumerate(shares[:seen])
+        )
+        rows = "row" if now.computed == 1 else "rows"
+        made = html.escape(repr(self.tokenizer.decode([self.ids[seen]])))
+        return (
+            f"<p><b>Step {step}</b> computes {now.computed} K/V {rows}, reads {now.read} "
+            f"from the cache, and yields {made}. Bars: how head {head} of layer {layer} weighs them.</p>"
+            f'<div style="font-size:14px;line-height:1.35">{lines}</div>'
+        )
+
+    def _line(self, index: int, share: float, longest: float, fresh: bool) -> str:
+        color, word = (palette.orange, "computed") if fresh else (palette.blue, "read")
+        text = html.escape(repr(self.tokenizer.decode([self.ids[index]], skip_special=False))[1:-1])
+        return (
+            f'<div style="{ROW}">'
+            f'<span style="{SOFT};text-align:right">{index}</span>'
+            f'<code style="overflow:hidden;text-overflow:ellipsis;white-space:pre">{text}</code>'
+            f'<span style="{SOFT}">{word}</span>'
+            f'<span style="background:{color};height:12px;border-radius:3px;width:{100 * share / longest:.1f}%"></span>'
+            f'<span style="text-align:right">{100 * share:.1f} %</span></div>'
+        )
+
+    def widget(self, prompt: str, steps: int, layer: int, head: int) -> Any:
+        """The live front; its parts are attributes, so that a test can press them."""
+        import ipywidgets as w
+
+        config, wide, style = self.model.config, w.Layout(width="auto"), {"description_width": "9em"}
+
+        def slider(name: str, value: int, low: int, high: int) -> Any:
+            return w.IntSlider(value=value, min=low, max=high, description=name, layout=wide, style=style)
+
+        self.prompt = w.Text(value=prompt, description="Prompt", layout=wide, style=style)
+        self.count = slider("Tokens to make", steps, 1, 16)
+        self.button = w.Button(
+            description="Run", button_style="primary", tooltip="Run the model on this prompt"
+        )
+        self.step = slider("Step", 1, 1, steps)
+        self.layer = slider("Layer", layer, 0, config.num_layers - 1)
+        self.head = slider("Head", head, 0, config.num_heads - 1)
+        self.rows = w.HTML()
+        on_press(self.button, self.rows, self._pressed)
+        for control in (self.step, self.layer, self.head):
+            control.observe(self._draw, "value")
+        return w.VBox([self.prompt, self.count, self.button, self.step, self.layer, self.head, self.rows])
+
+    def _pressed(self) -> str:
+        self.steps = []  # if the run is refused, no control may draw an old one over the sentence
+        self.run(self.prompt.value, self.count.value)
+        self.step.max = len(self.steps)
+        return self._drawn()
+
+    def _drawn(self) -> str:
+        return self.view(min(self.step.value, len(self.steps)), self.layer.value, self.head.value)
+
+    def _draw(self, _: Any) -> None:
+        if self.steps:
+            self.rows.value = self._drawn()
+
+
+def cache_reads_lab(
+    model: Any,
+    tokenizer: Any,
+    *,
+    prompt: str = "The cat sat on the mat because it",
+    steps: int = 4,
+    step: int = 3,
+    layer: int = 0,
+    head: int = 0,
+) -> CacheReadsLab:
+    """Show the lab and return it. On the static page stands step `step` of a recorded run.
+
+    >>> lab = cache_reads_lab(model, tokenizer, prompt="To be, or not to")
+    """
+    config = model.config
+    if not (0 <= layer < config.num_layers and 0 <= head < config.num_heads and 1 <= step <= steps <= 16):
+        raise ValueError(
+            f"{config.name} has layers 0 to {config.num_layers - 1} and heads 0 to {config.num_heads - 1}; "
+            f"step lies between 1 and steps, and steps is 16 at most"
+        )
+    lab = CacheReadsLab(model, tokenizer)
+    sentence = why_static()
+    if sentence is None:
+        display(lab.widget(prompt, steps, layer, head))
+    else:
+        lab.run(prompt, steps)
+        show_recorded(sentence, lab.view(step, layer, head))
+    return lab

@@ -1,0 +1,1 @@
+"""What a cell says in words: Markdown, tables, callouts, the reader's guess, the chapter's provenance."""
