@@ -473,13 +473,13 @@ grader.check("waste-claims", waste_claims)
 #
 # **Decide** · difficulty 3 of 5 · importance 5 of 5 · 15 minutes · 3 points
 #
-# Llama-3-8B in bf16 shall hold `users` requests at once; `in_flight(users)` lists how many tokens each of them holds at a
-# busy moment. Weights and pool may take **90 %** of the card. When a request is preempted, it is swapped to the host and
+# Llama-3-8B in bf16 shall hold `users` requests at once; `in_flight(users)` lists how many tokens each of them holds
+# at a random moment of a busy server. Weights and pool may take **90 %** of the card. When a request is preempted, it is swapped to the host and
 # comes back *piece by piece*: keys or values of one block in one layer. Each piece costs 10 µs and its bytes over PCIe
 # (`hardware.host_link`). **1,024 tokens must be back within `ms` milliseconds.**
 #
 # Write the function that chooses the chip, the block size (1, 4, 16, 32, 64, 128 or 256) and the pool in whole GiB
-# (1 to 64) for such a load. The cheapest chip wins. It is tried with 20 to 300 users and 6 to 60 ms.
+# (1 to 64) for such a load. The cheapest chip wins. It is tried with 20 to 250 users and 6 to 60 ms.
 #
 # | chip | memory | PCIe, one direction | $ per hour |
 # | --- | --- | --- | --- |
@@ -493,10 +493,10 @@ grader.check("waste-claims", waste_claims)
 from lumen import hardware
 from lumen.grading.sets.ch05 import in_flight
 
-PRICES = {"L4": 0.80, "A100 80GB SXM": 1.80, "H100 SXM": 3.00}
+PRICES = hardware.hourly("L4", "A100 80GB SXM", "H100 SXM")
 llama = CONFIGS["llama-3-8b"]
-lengths = in_flight(100)
-print(f"100 requests hold {sum(lengths):,} tokens,")
+lengths = in_flight(85)
+print(f"85 requests hold {sum(lengths):,} tokens,")
 print(f"the shortest {min(lengths)}, the longest {max(lengths):,}")
 kappa = cost.kv_bytes_per_token(llama, "bf16")
 weights = cost.weight_storage(llama, "bf16")
@@ -510,7 +510,7 @@ print(f"a token: {kappa / 2**10:.0f} KiB, weights: {weights / 1e9:.2f} GB")
 # </details>
 # <details><summary>Hint 2: a number to aim at</summary>
 #
-# For 100 users the pool has about 41,000 positions.
+# For 85 users and 16 ms the pool has about 41,000 positions.
 #
 # </details>
 # <details><summary>Hint 3: the key line</summary>
@@ -544,8 +544,8 @@ def size_the_pool(users: int, ms: float) -> dict[str, object]:
 grader.check("size-the-pool", size_the_pool)
 
 # %% [markdown] tags=["solution-only"]
-# For 100 users and 16 ms one block size is left on the cheapest card. Smaller ones come back too slowly, larger ones leave
-# so much empty that the hundred requests do not fit. Gathering the blocks on the card before sending them would lift the
+# For 85 users and 16 ms one block size is left on the cheapest card. Smaller ones come back too slowly, larger ones leave
+# so much empty that the requests do not fit. Gathering the blocks on the card before sending them would lift the
 # first limit and bring 16 back.
 
 # %% [markdown]

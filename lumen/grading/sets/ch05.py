@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from lumen import cost
 from lumen.cache.errors import CacheFull
-from lumen.cost.trace import lognormal_trace
+from lumen.cost.trace import lognormal_trace, moments
 from lumen.grading import (
     EXACT,
-    Case,
     Cases,
     Constraint,
     Decision,
@@ -26,7 +24,8 @@ from lumen.grading import (
     Slip,
     Statements,
 )
-from lumen.hardware import CHIPS, host_link
+from lumen.grading.kinds.slip import bends
+from lumen.hardware import CHIPS, host_link, hourly
 from lumen.models.config import CONFIGS
 
 exercises = ExerciseSet(
@@ -49,62 +48,50 @@ exercises = ExerciseSet(
 COUNTS = {
     "one row": Number(
         9,
-        unit="blocks",
-        slips=[
-            Slip(8, "Eight blocks hold 128 tokens. The last two need a ninth."),
-            Slip(8.125, "Nobody can take an eighth of a block."),
-        ],
+        "blocks",
+        slips={
+            8: "Eight blocks hold 128 tokens. The last two need a ninth.",
+            8.125: "Nobody can take an eighth of a block.",
+        },
     ),
     "separate": Number(
         36,
-        unit="blocks",
-        slips=[
-            Slip(33, "Each of the four rounds up for itself: 4 · 9, not 520 / 16."),
-            Slip(32, "Each of the four needs a ninth block for its last two tokens."),
-        ],
+        "blocks",
+        slips={
+            33: "Each of the four rounds up for itself: 4 · 9, not 520 / 16.",
+            32: "Each of the four needs a ninth block for its last two tokens.",
+        },
     ),
     "shared": Number(
         18,
-        unit="blocks",
-        slips=[
-            Slip(
-                36,
-                "That is without sharing. The full blocks of the prompt stand in four tables, and exist once.",
-            ),
-            Slip(22, "130 tokens need nine blocks, six of them shared: three of its own for each, not four."),
-            Slip(19, "You kept the half-full block that three rows copied. The fourth row goes on in it."),
-            Slip(
-                15,
-                "The last block of the prompt is not full, so it cannot stay shared: each row has its own.",
-            ),
-        ],
+        "blocks",
+        slips={
+            36: "That is without sharing. The full blocks of the prompt stand in four tables, and exist once.",
+            22: "130 tokens need nine blocks, six of them shared: three of its own for each, not four.",
+            19: "You kept the unfinished block that three rows copied. The fourth row goes on in it.",
+            15: "The last block of the prompt is not full, so it cannot stay shared: each row has its own.",
+        },
     ),
     "copies": Number(
         3,
-        unit="blocks",
-        slips=[
-            Slip(
-                4, "When the fourth row writes, the other three have left. It is alone and writes in place."
-            ),
-            Slip(1, "After the first copy three rows still share the block, and two of them must leave it."),
-            Slip(28, "Full blocks are never written again, so they are never copied."),
-            Slip(0, "All four write their first token into the same place of the same block."),
-        ],
+        "blocks",
+        slips={
+            4: "When the fourth row writes, the other three have left. It is alone and writes in place.",
+            1: "After the first copy three rows still share the block, and two of them must leave it.",
+            28: "Full blocks are never written again, so they are never copied.",
+            0: "All four write their first token into the same place of the same block.",
+        },
     ),
     "empty": Number(
         56,
-        unit="positions",
-        slips=[
-            Slip(14, "That is one sample. Four of them have a last block of their own."),
-            Slip(
-                68,
-                "Of the 100 tokens of the prompt only 96 lie in full blocks. The other four exist in each row.",
-            ),
-            Slip(-232, "A token in a shared block is stored once, not four times."),
-        ],
+        "positions",
+        slips={
+            14: "That is one sample. Four of them have a last block of their own.",
+            68: "Of the 100 tokens of the prompt only 96 lie in full blocks. The other four exist in each row.",
+            -232: "A token in a shared block is stored once, not four times.",
+        },
     ),
 }
-
 
 exercises.add(
     "four-samples",
@@ -138,52 +125,34 @@ class _Bench:
     @property
     def num_free(self) -> int:
         count = self.probe.call(getattr, self.books, "num_free")
-        self.probe.that(
-            isinstance(count, (int, np.integer)),
-            gave="a method `num_free`" if callable(count) else f"{count!r} as `num_free`",
-            wanted="a whole number",
-            slip="`num_free` is a property: keep the line `@property` above it." if callable(count) else "",
-        )
+        gave, slip = f"{count!r} as `num_free`", ""
+        if callable(count):
+            gave = "a method `num_free`"
+            slip = "`num_free` is a property: keep the line `@property` above it."
+        self.probe.that(isinstance(count, (int, np.integer)), gave, "a whole number", slip)
         return int(count)
 
     def _tables(self) -> dict[Any, list[int]]:
         tables: dict[Any, list[int]] = self.probe.call(getattr, self.books, "tables")
-        self.probe.that(
-            isinstance(tables, Mapping),
-            gave=f"a {type(tables).__name__} as `tables`",
-            wanted="a dict from the name of each living row to its blocks",
-        )
-        self.probe.that(
-            set(tables) == set(self.rows),
-            gave=f"tables of {_names(tables)}",
-            wanted=f"tables of {_names(self.rows)}",
-            slip="`tables` holds the living rows, each under the name that `new` or `fork` returned.",
-        )
+        wanted = "a dict from the name of each living row to its blocks"
+        self.probe.that(isinstance(tables, Mapping), f"a {type(tables).__name__} as `tables`", wanted)
+        gave, wanted = f"tables of {_names(tables)}", f"tables of {_names(self.rows)}"
+        slip = "`tables` holds the living rows, each under the name that `new` or `fork` returned."
+        self.probe.that(set(tables) == set(self.rows), gave, wanted, slip)
         return tables
 
     def _named(self, row: Any) -> None:
-        self.probe.that(
-            row not in self.rows,
-            gave=f"the name {row!r} twice",
-            wanted="a name of its own for each living row",
-        )
+        wanted = "a name of its own for each living row"
+        self.probe.that(row not in self.rows, f"the name {row!r} twice", wanted)
 
     def _whole(self, table: Any, tokens: int) -> None:
         """As many blocks as the tokens need, by numbers that the pool has."""
-        self.probe.equal(
-            len(table),
-            -(-tokens // self.size),
-            EXACT,
-            what=f"blocks of a row with {tokens} tokens in blocks of {self.size}",
-            slip="Round up, and take a block only when a position in it is written.",
-        )
-        strange = [block for block in table if block not in range(self.blocks)]
-        self.probe.that(
-            not strange,
-            gave=f"block {strange[0]!r}" if strange else "",
-            wanted=f"a number from 0 to {self.blocks - 1}",
-            slip="Blocks are counted from 0.",
-        )
+        what = f"blocks of a row with {tokens} tokens in blocks of {self.size}"
+        slip = "Round up, and take a block only when a position in it is written."
+        self.probe.equal(len(table), -(-tokens // self.size), EXACT, what=what, slip=slip)
+        strange = [f"block {block!r}" for block in table if block not in range(self.blocks)]
+        wanted = f"a number from 0 to {self.blocks - 1}"
+        self.probe.that(not strange, strange and strange[0], wanted, "Blocks are counted from 0.")
 
     def new(self, length: int) -> Any:
         row = self.probe.call(self.books.new, length)
@@ -200,51 +169,33 @@ class _Bench:
         before = list(self.books.tables[row])
         others = {block for name, table in self.books.tables.items() if name != row for block in table}
         got = self.probe.call(self.books.append, row)
-        self.probe.that(
-            isinstance(got, (tuple, list)) and len(got) == 3, gave=got, wanted="(block, place, copied)"
-        )
+        three = isinstance(got, (tuple, list)) and len(got) == 3
+        self.probe.that(three, got, "(block, place, copied)")
         block, place, copied = got
         length = len(self.rows[row])
-        self.probe.that(
-            copied is None or not isinstance(copied, bool),
-            gave=f"{copied!r} as `copied`",
-            wanted="a block or None",
-        )
-        self.probe.that(
-            place == length % self.size,
-            gave=f"place {place!r} for position {length} in blocks of {self.size}",
-            wanted=f"place {length % self.size}",
-            slip=self.refused
-            or "Position L, before the new token is counted, has place L % size; a fork is as long as its parent.",
-        )
+        self.probe.that(not isinstance(copied, bool), f"{copied!r} as `copied`", "a block or None")
+        at = length % self.size
+        gave = f"place {place!r} for position {length} in blocks of {self.size}"
+        slip = "Position L, before the new token is counted, has place L % size; a fork is as long as its parent."
+        self.probe.that(place == at, gave, f"place {at}", self.refused or slip)
         table = self._tables()[row]
         self._whole(table, length + 1)
-        self.probe.that(
-            block == table[-1],
-            gave=f"block {block!r}",
-            wanted=f"{table[-1]}, the last block of the row's table",
-        )
+        wanted = f"{table[-1]}, the last block of the row's table"
+        self.probe.that(block == table[-1], f"block {block!r}", wanted)
         if copied is not None:
-            self.probe.that(
-                length % self.size > 0 and before[-1] in others,
-                gave=f"a copy of block {copied}",
-                wanted="no copy",
-                slip="Nobody else reads that block any more (or it is full): write in place.",
-            )
-            self.probe.that(
-                copied == before[-1],
-                gave=f"block {copied!r} to copy from",
-                wanted=f"block {before[-1]}, where the tokens are",
-                slip="The old number is overwritten in the table before it is returned.",
-            )
+            shared = at > 0 and before[-1] in others
+            slip = "Nobody else reads that block any more (or it is full): write in place."
+            self.probe.that(shared, f"a copy of block {copied}", "no copy", slip)
+            gave, wanted = f"block {copied!r} to copy from", f"block {before[-1]}, where the tokens are"
+            slip = "The old number is overwritten in the table before it is returned."
+            self.probe.that(copied == before[-1], gave, wanted, slip)
             self.memory[block] = list(self.memory[copied])
         else:
-            self.probe.that(
-                block not in others,
-                gave=f"a write into block {block}, which another row reads",
-                wanted="a copy first",
-                slip="Two holders and one of them writes: take a block, copy, and leave the old one to the others.",
+            gave = f"a write into block {block}, which another row reads"
+            slip = (
+                "Two holders and one of them writes: take a block, copy, and leave the old one to the others."
             )
+            self.probe.that(block not in others, gave, "a copy first", slip)
         self.memory[block][place] = token = self._token()
         self.rows[row].append(token)
         self.look()
@@ -256,18 +207,11 @@ class _Bench:
         self._named(child)
         self.rows[child] = list(self.rows[row])
         tables = self._tables()
-        self.probe.that(
-            tables[child] is not tables[row] or isinstance(tables[row], tuple),
-            gave="one list that stands for both rows",
-            wanted="a table for each",
-            slip="A block that one of them takes would appear in the other's table. Copy the list of numbers.",
-        )
-        self.probe.at_most(
-            "blocks taken by a fork",
-            free - self.num_free,
-            0,
-            "A fork copies a list of numbers. Blocks are copied when someone writes.",
-        )
+        apart = tables[child] is not tables[row] or isinstance(tables[row], tuple)
+        slip = "A block that one of them takes would appear in the other's table. Copy the list of numbers."
+        self.probe.that(apart, "one list that stands for both rows", "a table for each", slip)
+        slip = "A fork copies a list of numbers. Blocks are copied when someone writes."
+        self.probe.at_most("blocks taken by a fork", free - self.num_free, 0, slip)
         self.look()
         return child
 
@@ -283,31 +227,51 @@ class _Bench:
             table = tables[row]
             self._whole(table, len(tokens))
             read = [self.memory[table[p // self.size]][p % self.size] for p in range(len(tokens))]
-            self.probe.that(
-                read == tokens,
-                gave="a row that reads tokens of another",
-                wanted="its own",
-                slip="Was a block handed out while it stood in a table?",
-            )
+            slip = "Was a block handed out while it stood in a table?"
+            self.probe.that(read == tokens, "a row that reads tokens of another", "its own", slip)
         held = {block for table in tables.values() for block in table}
-        self.probe.that(
-            self.num_free == self.blocks - len(held),
-            gave=f"{self.num_free} free blocks with {len(held)} of {self.blocks} in tables",
-            wanted=f"{self.blocks - len(held)} free",
-            slip=self.refused or "A block is free when its last holder lets go, not earlier and not never.",
-        )
+        gave = f"{self.num_free} free blocks with {len(held)} of {self.blocks} in tables"
+        slip = "A block is free when its last holder lets go, not earlier and not never."
+        free = self.blocks - len(held)
+        self.probe.that(self.num_free == free, gave, f"{free} free", self.refused or slip)
 
     def refuses(self, act: Any, *args: Any) -> None:
-        before = {row: list(table) for row, table in self.books.tables.items()}, self.num_free
+        def state() -> Any:
+            return {row: list(table) for row, table in self.books.tables.items()}, self.num_free
+
+        before = state()
         self.probe.refuses(CacheFull, act, *args, slip="There is no free block left.")
-        after = {row: list(table) for row, table in self.books.tables.items()}, self.num_free
-        self.probe.that(
-            before == after,
-            gave="tables or free blocks that changed",
-            wanted="everything as before the refusal",
-            slip="Count the blocks that are needed before you take the first.",
-        )
+        gave, wanted = "tables or free blocks that changed", "everything as before the refusal"
+        slip = "Count the blocks that are needed before you take the first."
+        self.probe.that(before == state(), gave, wanted, slip)
         self.refused = "A count or a length had changed before the refusal: raise first, then change."
+
+    def play(self, script: str) -> None:
+        """Steps such as "append 0"; rows are numbered as they were begun. A `!` says that the step must be refused."""
+        rows: list[Any] = []
+        for step in script.split(", "):
+            act, what = step.rstrip("!").split()
+            argument = int(what) if act == "new" else rows[int(what)]
+            if step.endswith("!"):
+                self.refuses(getattr(self.books, act), argument)
+            elif (row := getattr(self, act)(argument)) is not None and act in ("new", "fork"):
+                rows.append(row)
+
+
+PLAYS = {  # blocks, size, steps
+    "one row of 6 tokens in blocks of 4, three more": (6, 4, "new 6, append 0, append 0, append 0"),
+    "a prompt that fills its block, one more token": (6, 4, "new 4, append 0"),
+    "blocks of 1": (9, 1, "new 3, fork 0, append 0, append 1, free 0"),
+    "a fork of a half-full block, the parent writes, then the child": (6, 4, "new 6, fork 0, append 0, append 1"),
+    "a fork, the parent ends, the child goes on": (6, 4, "new 6, fork 0, free 0, append 1"),
+    "three rows share, one ends, a stranger arrives": (8, 4, "new 7, fork 0, fork 0, free 2, new 9, append 0"),
+    "a prompt that does not fit, then one that just fits": (4, 4, "new 5, new 9!, new 8"),
+    "no block is free, and none is needed": (2, 4, "new 6, append 0"),
+    "no block is left for a new one; it is tried again when there is one": (
+        3, 4, "new 8, new 3, append 0!, free 1, append 0"
+    ),
+    "no block is left for a copy; then the other reader ends": (2, 4, "new 6, fork 0, append 0!, free 1, append 0"),
+}  # fmt: skip
 
 
 @exercises.checks(
@@ -317,62 +281,9 @@ class _Bench:
     allow=("lumen.cache.errors.CacheFull",),
 )
 def _block_tables(answer: Any, probe: Probe) -> None:
-    with probe.case("one row of 6 tokens in blocks of 4, three more"):
-        bench = _Bench(probe, answer, 6, 4)
-        row = bench.new(6)
-        for _ in range(3):
-            bench.append(row)
-    with probe.case("a prompt that fills its block, one more token"):
-        bench = _Bench(probe, answer, 6, 4)
-        bench.append(bench.new(4))
-    with probe.case("blocks of 1"):
-        bench = _Bench(probe, answer, 9, 1)
-        row = bench.new(3)
-        child = bench.fork(row)
-        bench.append(row)
-        bench.append(child)
-        bench.free(row)
-    with probe.case("a fork of a half-full block, the parent writes, then the child"):
-        bench = _Bench(probe, answer, 6, 4)
-        row = bench.new(6)
-        child = bench.fork(row)
-        bench.append(row)
-        bench.append(child)
-    with probe.case("a fork, the parent ends, the child goes on"):
-        bench = _Bench(probe, answer, 6, 4)
-        row = bench.new(6)
-        child = bench.fork(row)
-        bench.free(row)
-        bench.append(child)
-    with probe.case("three rows share, one ends, a stranger arrives"):
-        bench = _Bench(probe, answer, 8, 4)
-        row = bench.new(7)
-        bench.fork(row)
-        third = bench.fork(row)
-        bench.free(third)
-        bench.new(9)
-        bench.append(row)
-    with probe.case("a prompt that does not fit, then one that just fits"):
-        bench = _Bench(probe, answer, 4, 4)
-        bench.new(5)
-        bench.refuses(bench.books.new, 9)
-        bench.new(8)
-    with probe.case("no block is free, and none is needed"):
-        bench = _Bench(probe, answer, 2, 4)
-        bench.append(bench.new(6))
-    with probe.case("no block is left for a new one; it is tried again when there is one"):
-        bench = _Bench(probe, answer, 3, 4)
-        row, other = bench.new(8), bench.new(3)
-        bench.refuses(bench.books.append, row)
-        bench.free(other)
-        bench.append(row)
-    with probe.case("no block is left for a copy; then the other reader ends"):
-        bench = _Bench(probe, answer, 2, 4)
-        row = bench.new(6)
-        child = bench.fork(row)
-        bench.refuses(bench.books.append, row)
-        bench.free(child)
-        bench.append(row)
+    for name, (blocks, size, script) in PLAYS.items():
+        with probe.case(name):
+            _Bench(probe, answer, blocks, size).play(script)
     for size in (3, 16):
         with probe.case(f"400 random steps in blocks of {size}"):
             _random_run(_Bench(probe, answer, 40, size), random.Random(size))
@@ -418,6 +329,8 @@ def _bent(**switches: bool) -> Any:
 LISTED = "The blocks are free, and the table still lists them: the next owner will share them."
 HELD = "Another table still holds that block. It is free when its count is 0."
 CUT = "The block that `length` cuts in two still holds tokens below it. Round up."
+LOWER = "Row a leaves a shared block, too: its count goes down by one, although it is not free yet."
+EDGE = "At the edge of a block no further one is needed. Round up, no more."
 STORE: tuple[Any, ...] = ({"a": [3, 0, 5], "b": [3, 0, 2], "c": [4]}, [2, 0, 1, 2, 1, 1, 0], {1, 6})
 
 exercises.add(
@@ -425,15 +338,15 @@ exercises.add(
     shows="Giving a block back has three parts, and two of them can be forgotten without any error.",
     check=Cases(
         reference=_shorten,
-        cases=lambda: [
-            Case("a cut inside a block that another row reads, too", (*STORE, "a", 5, 4)),
-            Case("a row alone, cut at the edge of a block", ({"a": [2, 0, 1]}, [1, 1, 1, 0], {3}, "a", 8, 4)),
-            Case("a row alone, cut inside a block", ({"a": [2, 0, 1]}, [1, 1, 1, 0], {3}, "a", 5, 4)),
-            Case("a shared block beyond the cut", (*STORE, "a", 4, 4)),
-            Case("forget everything", (*STORE, "b", 0, 4)),
-            Case("forget nothing", (*STORE, "a", 11, 4)),
-            Case("blocks of 1", ({"a": [0, 1, 2], "b": [0]}, [2, 1, 1], set(), "a", 1, 1)),
-        ],
+        cases={
+            "a cut inside a block that another row reads, too": (*STORE, "a", 5, 4),
+            "a row alone, cut at the edge of a block": ({"a": [2, 0, 1]}, [1, 1, 1, 0], {3}, "a", 8, 4),
+            "a row alone, cut inside a block": ({"a": [2, 0, 1]}, [1, 1, 1, 0], {3}, "a", 5, 4),
+            "a shared block beyond the cut": (*STORE, "a", 4, 4),
+            "forget everything": (*STORE, "b", 0, 4),
+            "forget nothing": (*STORE, "a", 11, 4),
+            "blocks of 1": ({"a": [0, 1, 2], "b": [0]}, [2, 1, 1], set(), "a", 1, 1),
+        },
         slips=[
             *(
                 Slip(_bent(cut=False, up=up, last=last), LISTED)
@@ -442,14 +355,8 @@ exercises.add(
             ),
             Slip(_bent(last=False), HELD),
             *(Slip(_bent(up=False, last=last), CUT) for last in (True, False)),
-            Slip(
-                _bent(lower=False),
-                "Row a leaves a shared block, too: its count goes down by one, although it is not free yet.",
-            ),
-            Slip(
-                _bent(up=False, more=True),
-                "At the edge of a block no further one is needed. Round up, no more.",
-            ),
+            Slip(_bent(lower=False), LOWER),
+            Slip(_bent(up=False, more=True), EDGE),
         ],
         tolerance=EXACT,
     ),
@@ -487,65 +394,50 @@ def _prepare(tables, holders, free, lengths, size, mode=""):
     return tables, holders, free, copies
 
 
-def _mode(mode: str) -> Any:
-    return partial(_prepare, mode=mode)
-
+PAIR = {"a": [0], "b": [0]}
 
 exercises.add(
     "last-writer",
     shows="Copying once too often loses blocks as surely as copying once too seldom loses text.",
     check=Cases(
         reference=_prepare,
-        cases=lambda: [
-            Case("one row alone in a half-full block", ({"a": [0]}, [1, 0], [1], {"a": 3}, 4)),
-            Case(
-                "two rows share a half-full block, both write",
-                ({"a": [0], "b": [0]}, [2, 0, 0], [2, 1], {"a": 2, "b": 2}, 4),
+        cases={
+            "one row alone in a half-full block": ({"a": [0]}, [1, 0], [1], {"a": 3}, 4),
+            "two rows share a half-full block, both write": (PAIR, [2, 0, 0], [2, 1], {"a": 2, "b": 2}, 4),
+            "three share, two write, one rests": (
+                {"a": [3, 0], "b": [3, 0], "c": [3, 0]},
+                [3, 0, 0, 3, 0],
+                [4, 2, 1],
+                {"a": 5, "b": 5},
+                4,
             ),
-            Case(
-                "three share, two write, one rests",
-                ({"a": [3, 0], "b": [3, 0], "c": [3, 0]}, [3, 0, 0, 3, 0], [4, 2, 1], {"a": 5, "b": 5}, 4),
+            "three share, all write, and a stranger starts a block": (
+                {"a": [0, 2], "b": [0, 2], "c": [0, 2], "d": [1]},
+                [3, 1, 3, 0, 0, 0, 0],
+                [6, 5, 4, 3],
+                {"c": 7, "a": 7, "d": 4, "b": 7},
+                4,
             ),
-            Case(
-                "three share, all write, and a stranger starts a block",
-                (
-                    {"a": [0, 2], "b": [0, 2], "c": [0, 2], "d": [1]},
-                    [3, 1, 3, 0, 0, 0, 0],
-                    [6, 5, 4, 3],
-                    {"c": 7, "a": 7, "d": 4, "b": 7},
-                    4,
-                ),
-            ),
-            Case(
-                "a shared block that is full", ({"a": [0], "b": [0]}, [2, 0, 0], [2, 1], {"a": 4, "b": 4}, 4)
-            ),
-            Case("blocks of 1", ({"a": [0], "b": [0]}, [2, 0, 0], [2, 1], {"b": 1}, 1)),
-        ],
-        slips=[
-            Slip(
-                _mode("asks before"),
-                "The second writer copies although nobody else is left, and the original is held by no one and "
-                "free for no one.",
-            ),
-            Slip(
-                _mode("frees"),
-                "Nothing leaks any more, but the last writer still copies a block that was its own.",
-            ),
-            Slip(
-                _mode("last in the list"),
-                "The last of those who write is not the last who reads: a row that rests holds the block, too.",
-            ),
-            Slip(_mode("never"), "Two rows now write into one block, and each reads what the other wrote."),
-            Slip(_mode("always"), "One holder is not shared: that row writes in place."),
-            Slip(
-                _mode("stays"),
-                "Who has its own copy no longer holds the old block: its count goes down by one.",
-            ),
-            Slip(_mode("one late"), "`lengths` are the tokens so far: the next one has position `length`."),
-            Slip(_mode("first"), "New blocks come from the end of `free`."),
-            Slip(_mode("backwards"), "Rows are served in the order of `lengths`."),
-            Slip(_mode("to, from"), "A copy is (from, to)."),
-        ],
+            "a shared block that is full": (PAIR, [2, 0, 0], [2, 1], {"a": 4, "b": 4}, 4),
+            "blocks of 1": (PAIR, [2, 0, 0], [2, 1], {"b": 1}, 1),
+        },
+        slips=bends(
+            _prepare,
+            {
+                "asks before": "The second writer copies although nobody else is left, and the original is held by "
+                "no one and free for no one.",
+                "frees": "Nothing leaks any more, but the last writer still copies a block that was its own.",
+                "last in the list": "The last of those who write is not the last who reads: a row that rests holds "
+                "the block, too.",
+                "never": "Two rows now write into one block, and each reads what the other wrote.",
+                "always": "One holder is not shared: that row writes in place.",
+                "stays": "Who has its own copy no longer holds the old block: its count goes down by one.",
+                "one late": "`lengths` are the tokens so far: the next one has position `length`.",
+                "first": "New blocks come from the end of `free`.",
+                "backwards": "Rows are served in the order of `lengths`.",
+                "to, from": "A copy is (from, to).",
+            },
+        ),
         tolerance=EXACT,
     ),
     given="broken_prepare",
@@ -554,12 +446,9 @@ exercises.add(
 # literature ---------------------------------------------------------------------------------------
 
 
-def _empty_share(longest: int, size: int) -> float:
-    """Percent of taken positions that are empty, over sequences of 1 to `longest` tokens, equally often."""
-    lengths = np.arange(1, longest + 1)
-    taken = -(-lengths // size) * size
-    return float(100 * cost.wasted_share(lengths.sum(), taken.sum()))
-
+_LENGTHS = np.arange(1, 33)
+_TAKEN = -(-_LENGTHS // 16) * 16
+_MEAN_SHARE = float(np.mean(100 * (1 - _LENGTHS / _TAKEN)))
 
 exercises.add(
     "waste-claims",
@@ -575,23 +464,19 @@ exercises.add(
             "d": "A hole is useless when it is smaller than what is wanted. With one size there is no such hole.",
         },
         number=Number(
-            lambda: _empty_share(32, 16),
+            100 * cost.wasted_share(int(_LENGTHS.sum()), int(_TAKEN.sum())),
             unit="%",
             tolerance=0.01,
-            slips=[
-                Slip(100 * 7.5 / 16.5, "That is empty positions per token. Divide by the positions taken."),
-                Slip(
-                    lambda got: 3.5 <= got <= 4.5,
-                    "That is about what was measured on longer requests. Count these 32.",
-                ),
-                Slip(100 * 7.5 / 32, "Not every sequence takes two blocks: half of them fit into one."),
-                Slip(
-                    float(np.mean([100 * (1 - n / (-(-n // 16) * 16)) for n in range(1, 33)])),
-                    "That is the mean of the sequences' shares. A pool sees the share of the sums.",
-                ),
-                Slip(lambda got: 31.6 < got < 34, "That is near. Add up the 32 lengths and what they take."),
-                Slip(100 * 16.5 / 24, "That is the part that holds tokens."),
-            ],
+            slips={
+                100 * 7.5 / 16.5: "That is empty positions per token. Divide by the positions taken.",
+                lambda got: (
+                    3.5 <= got <= 4.5
+                ): "That is about what was measured on longer requests. Count these 32.",
+                100 * 7.5 / 32: "Not every sequence takes two blocks: half of them fit into one.",
+                _MEAN_SHARE: "That is the mean of the sequences' shares. A pool sees the share of the sums.",
+                lambda got: 31.6 < got < 34: "That is near. Add up the 32 lengths and what they take.",
+                100 * 16.5 / 24: "That is the part that holds tokens.",
+            },
         ),
     ),
 )
@@ -599,15 +484,13 @@ exercises.add(
 # decide -------------------------------------------------------------------------------------------
 
 LLAMA, PIECE_S, GIB = CONFIGS["llama-3-8b"], 10e-6, 2**30
-CARDS = {"L4": 0.80, "A100 80GB SXM": 1.80, "H100 SXM": 3.00}  # $ per hour, as in the text of the exercise
+CARDS = hourly("L4", "A100 80GB SXM", "H100 SXM")  # as in the text of the exercise
 BLOCKS = [1, 4, 16, 32, 64, 128, 256]
 
 
 def in_flight(users: int, seed: int = 2) -> list[int]:
-    """Tokens that each of `users` requests holds at one moment: log-normal lengths, each somewhere on its way."""
-    trace = lognormal_trace(users, seed=seed)
-    part = np.random.default_rng(seed).random(users)
-    return [int(n) for n in trace.prompt + np.floor(part * trace.output)]
+    """Tokens held by each of `users` requests met at a random moment: long answers are met more often than short."""
+    return [int(n) for n in moments(lognormal_trace(1000, seed=seed), users, seed)]
 
 
 def pool_for(users: int, ms: float) -> Decision:
@@ -659,7 +542,7 @@ def pool_for(users: int, ms: float) -> Decision:
     )
 
 
-LOADS = [(100, 16), (100, 10), (20, 16), (175, 6), (300, 60)]
+LOADS = [(85, 16), (85, 10), (20, 16), (148, 6), (250, 60)]
 
 exercises.add(
     "size-the-pool",
