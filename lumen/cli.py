@@ -178,7 +178,7 @@ def roofline_command(options: argparse.Namespace) -> None:
 
 def parser() -> argparse.ArgumentParser:
     """The command line's grammar."""
-    from .loadgen import command as load
+    from .loadgen import command as loadgen
     from .server import command as serve
 
     top = argparse.ArgumentParser(
@@ -216,7 +216,7 @@ def parser() -> argparse.ArgumentParser:
             "--stop", action="append", default=[], help="end before this text; may be repeated"
         )
     serve.add_parser(commands)
-    load.add_parser(commands)
+    loadgen.add_parser(commands)
     return top
 
 

@@ -32,10 +32,10 @@ def message_of(body: Any) -> str:
     return str(error)
 
 
-class Answer:
+class StreamedAnswer:
     """Collects the events of one answer.
 
-    >>> answer = Answer()
+    >>> answer = StreamedAnswer()
     >>> answer.feed('{"choices": [{"text": "Hi", "finish_reason": "stop"}]}', now=0.25)
     >>> answer.record(intended=0.0, start=0.0).ttft
     0.25

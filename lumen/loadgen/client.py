@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from lumen.loadgen.answer import Answer, BadStream, message_of
+from lumen.loadgen.answer import BadStream, StreamedAnswer, message_of
 from lumen.loadgen.record import Record
 from lumen.loadgen.sse import EventStream
 
@@ -93,7 +93,7 @@ async def ask(
     `intended` is when it should have been sent and `zero` the clock at the start of the run; both times of the
     record count from there. Without `intended` the request counts from now.
     """
-    answer, events = Answer(), EventStream()
+    answer, events = StreamedAnswer(), EventStream()
     body = target.body(prompt)
     start = clock() - zero
     error = ""

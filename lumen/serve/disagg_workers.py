@@ -17,7 +17,7 @@ from torch import Tensor
 from ..cache.packed import PackedCache, Segment
 from ..cache.paged import BlockStore
 from .engine import Engine
-from .request import Request, Sequence
+from .request import Request, SequenceState
 from .runner import Runner
 from .scheduler import Limits
 
@@ -123,7 +123,7 @@ def _prefill(job: Job, model: Any) -> tuple[float, dict[str, tuple[int, int, flo
                 outbox.put(layers(slice(layer, layer + 1)))
 
         outbox.put(("prompt", request.id))
-        sequence = Sequence(request, (0.0, 0))
+        sequence = SequenceState(request, (0.0, 0))
         cache = _StreamedCache(store, Segment(table, 0, length), tell)
         tokens = torch.tensor([list(request.prompt)], device=cache.pos.device)
         hidden = model.hidden(tokens, cache.pos, cache)
@@ -186,7 +186,7 @@ def _decode(job: Job, model: Any) -> tuple[dict[str, list[int]], dict[str, list[
                 more = False
                 break
             name, first, content = item
-            deltas.append(engine.adopt(requests[name], first, content[0].cpu(), content[1].cpu()))
+            deltas.append(engine.add_prefilled(requests[name], first, content[0].cpu(), content[1].cpu()))
         for delta in [*deltas, *(engine.step() if engine.has_work else [])]:
             answers[delta.request_id] += delta.tokens
             times[delta.request_id] += [delta.time] * len(delta.tokens)

@@ -21,7 +21,7 @@ from ..cache.paged import BlockStore
 from ..cache.prefix import HashPrefix, NoPrefix, Prefix
 from ..cache.radix import RadixPrefix
 from ..decode.answer import Answer
-from .request import Delta, Request, Sequence, Times, TokenLogprobs
+from .request import Delta, Request, SequenceState, Times, TokenLogprobs
 from .runner import Runner
 from .scheduler import Limits, Plan, Scheduler
 
@@ -75,7 +75,7 @@ class Engine:
         self.runner = Runner(model, self.store)
         self.counters = Counters()
         self.last_plan = Plan()  # what the latest step did, for those who draw timelines
-        self._live: dict[str, tuple[Sequence, Answer, list[float]]] = {}
+        self._live: dict[str, tuple[SequenceState, Answer, list[float]]] = {}
 
     def check(self, request: Request) -> None:
         """Raise ValueError, with a sentence, for a request that this engine can never serve."""
@@ -114,7 +114,7 @@ class Engine:
         self._live[request.id] = sequence, answer, []
         self.counters.prompt_tokens += len(request.prompt)
 
-    def adopt(self, request: Request, first: int, k: Tensor, v: Tensor) -> Delta:
+    def add_prefilled(self, request: Request, first: int, k: Tensor, v: Tensor) -> Delta:
         """Go on with a request whose prompt was computed elsewhere, and whose `first` token was drawn there.
 
         k, v (layers, prompt tokens, Hkv, D) hold its keys and values; blocks there and here may differ in size. The
@@ -127,8 +127,8 @@ class Engine:
                 f"Keys and values of this prompt are {tuple(shape)}, got {tuple(k.shape)} and {tuple(v.shape)}."
             )
         answer = self._answer(request)
-        sequence = self.scheduler.adopt(request, [first], len(request.prompt))
-        self.runner.adopt(sequence, k, v)
+        sequence = self.scheduler.add_prefilled(request, [first], len(request.prompt))
+        self.runner.receive(sequence, k, v)
         self._live[request.id] = sequence, answer, []
         return self._tell(request.id, [first], None, time.monotonic())
 

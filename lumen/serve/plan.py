@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from .request import Sequence
+from .request import SequenceState
 
 Policy = Literal["continuous", "static", "dynamic"]
 POLICIES = ("continuous", "static", "dynamic")
@@ -44,7 +44,7 @@ class Limits:
 class Work:
     """Positions `start` to `start + count` of a sequence are computed in this step; the last one may be sampled."""
 
-    sequence: Sequence
+    sequence: SequenceState
     start: int
     count: int
 
@@ -57,7 +57,7 @@ class Work:
 class Swap:
     """Content of `blocks`, the first `length` positions of a sequence, moves between the pool and host memory."""
 
-    sequence: Sequence
+    sequence: SequenceState
     blocks: tuple[int, ...]
     length: int
 

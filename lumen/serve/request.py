@@ -11,7 +11,7 @@ counts its requests, too.
 from __future__ import annotations
 
 import time
-from collections import abc
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,7 @@ class Request:
     """
 
     id: str
-    prompt: abc.Sequence[int]
+    prompt: Sequence[int]
     max_new_tokens: int
     params: SamplingParams | None = None
     eos_ids: frozenset[int] = frozenset()
@@ -86,7 +86,7 @@ class Delta:
         return len(self.tokens) + isinstance(self.stop_reason, int)
 
 
-class Sequence:
+class SequenceState:
     """A request inside the scheduler: its tokens, its block table, how much of it is computed."""
 
     def __init__(self, request: Request, rank: tuple[float, int]):

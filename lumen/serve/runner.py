@@ -7,7 +7,7 @@ answer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence as List
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from ..cache.packed import PackedCache, Segment
 from ..cache.paged import BlockStore
 from ..sampling import distribution, draw, generators
 from ..sampling.sampler import GREEDY, SamplingParams
-from .request import Sequence, TokenLogprobs
+from .request import SequenceState, TokenLogprobs
 from .scheduler import Plan, Swap
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Runner:
             return {}, {}
         return self.sample(chosen, self.model.head(hidden[0, last]))
 
-    def adopt(self, sequence: Sequence, k: Tensor, v: Tensor) -> None:
+    def receive(self, sequence: SequenceState, k: Tensor, v: Tensor) -> None:
         """Take over keys and values that were computed elsewhere: k, v (layers, computed, Hkv, D) on the host.
 
         The random stream moves on by one number for every token that was drawn there.
@@ -80,7 +80,7 @@ class Runner:
         self._host.pop(request_id, None)
 
     def sample(
-        self, sequences: List[Sequence], logits: Tensor
+        self, sequences: Sequence[SequenceState], logits: Tensor
     ) -> tuple[dict[str, list[int]], dict[str, TokenLogprobs]]:
         """Draw one token for each sequence from logits (sequences, V), each with its own parameters and stream."""
         params = [self._params(s) for s in sequences]
@@ -94,7 +94,7 @@ class Runner:
         return {s.id: [token] for s, token in zip(sequences, drawn, strict=True)}, told
 
     @staticmethod
-    def _params(sequence: Sequence) -> SamplingParams:
+    def _params(sequence: SequenceState) -> SamplingParams:
         """The request's parameters; before its least length an end token is impossible."""
         request = sequence.request
         params = request.params or GREEDY
@@ -103,7 +103,7 @@ class Runner:
         never = dict.fromkeys(request.eos_ids, float("-inf"))
         return replace(params, logit_bias={**params.logit_bias, **never})
 
-    def _stream(self, sequence: Sequence) -> torch.Generator:
+    def _stream(self, sequence: SequenceState) -> torch.Generator:
         if sequence.id not in self._streams:
             (self._streams[sequence.id],) = generators([sequence.request.params or GREEDY])
         return self._streams[sequence.id]

@@ -20,13 +20,13 @@ alone. Yu et al. 2022, Orca, section 3, S1 (iteration-level scheduling); Agrawal
 from __future__ import annotations
 
 import math
-from collections import abc
+from collections.abc import Iterator, Mapping, Sequence
 
 from ..cache.errors import CacheFull
 from ..cache.pool import BlockPool
 from ..cache.prefix import NoPrefix, Prefix, allocate
 from .plan import POLICIES, Limits, Plan, Swap, Work
-from .request import Request, Sequence
+from .request import Request, SequenceState
 
 __all__ = ["POLICIES", "Limits", "Plan", "Scheduler", "Swap", "Work"]
 
@@ -36,8 +36,8 @@ class Scheduler:
 
     def __init__(self, pool: BlockPool, prefix: Prefix | None = None, limits: Limits | None = None):
         self.pool, self.prefix, self.limits = pool, prefix or NoPrefix(), limits or Limits()
-        self.waiting: list[Sequence] = []  # both lists in order of rank, best first
-        self.running: list[Sequence] = []
+        self.waiting: list[SequenceState] = []  # both lists in order of rank, best first
+        self.running: list[SequenceState] = []
         self.num_preemptions = 0
         self.num_queried = self.num_found = (
             0  # prompt tokens of admitted requests, and those a prefix cache held
@@ -61,18 +61,18 @@ class Scheduler:
                 f"{most} positions of cache; the whole pool has {room}. Ask for fewer, or make the pool larger."
             )
 
-    def add(self, request: Request) -> Sequence:
+    def add(self, request: Request) -> SequenceState:
         """Queue a request. ValueError when it could never run; nothing has changed then."""
         self.check(request)
         if any(s.id == request.id for s in self.waiting + self.running):
             raise ValueError(f"A request called {request.id!r} is already here; ids must differ.")
         rank = request.priority + request.arrival / self.limits.ageing
-        sequence = Sequence(request, (rank, self._arrivals))
+        sequence = SequenceState(request, (rank, self._arrivals))
         self._arrivals += 1
         self._insert(self.waiting, sequence)
         return sequence
 
-    def adopt(self, request: Request, output: abc.Sequence[int], computed: int) -> Sequence:
+    def add_prefilled(self, request: Request, output: Sequence[int], computed: int) -> SequenceState:
         """Queue a request that was begun elsewhere. Its content waits in host memory, as after a swap."""
         sequence = self.add(request)
         sequence.output, sequence.computed, sequence.swapped = list(output), computed, True
@@ -107,7 +107,7 @@ class Scheduler:
                 work.append(Work(sequence, sequence.computed, count))
         return Plan(tuple(work), tuple(self._out), tuple(swapped_in))
 
-    def _admit(self, room: int, now: float) -> abc.Iterator[Sequence]:
+    def _admit(self, room: int, now: float) -> Iterator[SequenceState]:
         """Move sequences from waiting to running while slots, tokens and blocks last. The head is never passed over."""
         policy, used = self.limits.policy, 0
         if policy != "continuous" and self.running:
@@ -130,7 +130,7 @@ class Scheduler:
             used += min(sequence.gap, room - used)
             yield sequence
 
-    def _take_blocks(self, sequence: Sequence) -> bool:
+    def _take_blocks(self, sequence: SequenceState) -> bool:
         """Blocks for every token that is known: prefix hits first, new ones behind. All or nothing."""
         if not sequence.swapped:
             sequence.table = self.prefix.match(sequence.tokens, sequence.request.extra)
@@ -144,7 +144,7 @@ class Scheduler:
             sequence.computed = held * self.pool.block_size
         return True
 
-    def _trim_drafts(self, sequence: Sequence, room: int) -> None:
+    def _trim_drafts(self, sequence: SequenceState, room: int) -> None:
         """Speculation takes what is left over: no token from a prompt's budget, no block by preempting anybody."""
         held = (
             len(sequence.table) + self.pool.num_free + self.prefix.num_evictable() if sequence.drafts else 0
@@ -152,7 +152,7 @@ class Scheduler:
         fits = held * self.pool.block_size - (sequence.total - len(sequence.drafts))
         del sequence.drafts[max(0, min(room, fits)) :]
 
-    def _make_room(self, sequence: Sequence, length: int) -> bool:
+    def _make_room(self, sequence: SequenceState, length: int) -> bool:
         """Blocks for `length` positions of a running sequence, preempting the worst ranks until there are; False when
         it was the worst itself."""
         missing = max(0, self._blocks_for(length) - len(sequence.table))
@@ -166,7 +166,7 @@ class Scheduler:
                 if worst is sequence:
                     return False
 
-    def _preempt(self, sequence: Sequence) -> None:
+    def _preempt(self, sequence: SequenceState) -> None:
         """Take a running sequence's blocks. Only its last, still uncomputed token is certain to run again."""
         self.num_preemptions += 1
         sequence.num_preemptions += 1
@@ -182,7 +182,7 @@ class Scheduler:
         self._release(sequence)
         self._insert(self.waiting, sequence)
 
-    def update(self, plan: Plan, sampled: abc.Mapping[str, abc.Sequence[int]]) -> None:
+    def update(self, plan: Plan, sampled: Mapping[str, Sequence[int]]) -> None:
         """Book a plan that was computed; `sampled` holds the new tokens of every sequence that was sampled.
 
         With drafts these are the accepted ones and one more. A sequence that was aborted meanwhile is left out.
@@ -204,7 +204,7 @@ class Scheduler:
             if in_prompt and sequence.computed >= len(sequence.prompt):
                 self._remember(sequence)  # whoever comes with the same prompt finds it from now on
 
-    def finish(self, sequence: Sequence) -> None:
+    def finish(self, sequence: SequenceState) -> None:
         """Take a sequence out, done or aborted, waiting or running; what it computed may be remembered."""
         (self.running if sequence in self.running else self.waiting).remove(sequence)
         if not sequence.swapped:
@@ -215,10 +215,10 @@ class Scheduler:
         """Raise PoolCorrupt unless every block reference is explained by a table or the prefix cache."""
         self.pool.audit([*(s.table for s in self.running + self.waiting), self.prefix.blocks()])
 
-    def _remember(self, sequence: Sequence) -> None:
+    def _remember(self, sequence: SequenceState) -> None:
         self.prefix.insert(sequence.tokens[: sequence.computed], sequence.table, sequence.request.extra)
 
-    def _release(self, sequence: Sequence) -> None:
+    def _release(self, sequence: SequenceState) -> None:
         self.pool.release(sequence.table)
         sequence.table = []
 
@@ -226,6 +226,6 @@ class Scheduler:
         return -(-length // self.pool.block_size)
 
     @staticmethod
-    def _insert(queue: list[Sequence], sequence: Sequence) -> None:
+    def _insert(queue: list[SequenceState], sequence: SequenceState) -> None:
         at = next((i for i, other in enumerate(queue) if other.rank > sequence.rank), len(queue))
         queue.insert(at, sequence)

@@ -3,7 +3,7 @@ forward.
 
     event loop                                engine thread
     submit, abort  ── inbox (under a lock) ──>  add, abort, step
-    Answers        <── one call a step ───────  every delta of the step
+    DeltaStream    <── one call a step ───────  every delta of the step
 
 The engine belongs to its thread alone. The loop belongs to the clients: whoever reads slowly finds the deltas of
 several steps joined into one, so what waits for a client is never more than its own answer.
@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..serve.request import Delta, Request
-from .answers import Answers
 from .api.errors import ApiError, BadRequest, Busy, EngineFailed, Unavailable
+from .deltas import DeltaStream
 
 log = logging.getLogger("lumen.server")
 
@@ -52,7 +52,7 @@ class Observer:
 class _Outbox:
     """What one turn of the engine thread has to tell the loop."""
 
-    verdicts: list[tuple[Answers, ApiError | None]]
+    verdicts: list[tuple[DeltaStream, ApiError | None]]
     deltas: list[Delta]
     state: EngineState
 
@@ -70,8 +70,8 @@ class EngineWorker:
         self._bell = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="lumen-engine", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._live: dict[str, tuple[Request, Answers]] = {}
-        self._open: set[Answers] = set()
+        self._live: dict[str, tuple[Request, DeltaStream]] = {}
+        self._open: set[DeltaStream] = set()
         self._all_closed = asyncio.Event()
         self._all_closed.set()
         self.draining = False
@@ -93,7 +93,7 @@ class EngineWorker:
         if self.draining:
             raise Unavailable("The server is shutting down and takes no new requests; try another one.")
 
-    def submit(self, name: str, requests: Sequence[Request]) -> Answers:
+    def submit(self, name: str, requests: Sequence[Request]) -> DeltaStream:
         """Queue the sequences of one client, all or none, under the `name` of the answer. Raises Busy or Unavailable.
 
         Use the answers in `async with`: leaving the block aborts what has not finished.
@@ -104,7 +104,7 @@ class EngineWorker:
                 f"The server holds {self.num_live} sequences and takes {self.max_live} at most, waiting ones "
                 "included; try again in a moment."
             )
-        answers = Answers(name, requests, self._close)
+        answers = DeltaStream(name, requests, self._close)
         self._open.add(answers)
         self._all_closed.clear()
         for request in requests:
@@ -134,7 +134,7 @@ class EngineWorker:
             self._inbox.append((verb, what))
             self._bell.notify()
 
-    def _close(self, answers: Answers) -> None:
+    def _close(self, answers: DeltaStream) -> None:
         """A client is done with its answers, or gone: whatever still runs for it is aborted."""
         unfinished = [request for request in answers.requests if self._live.pop(request.id, None)]
         if unfinished:
@@ -203,8 +203,8 @@ class EngineWorker:
 
     def _obey(
         self, orders: list[tuple[str, Any]]
-    ) -> tuple[list[tuple[Answers, ApiError | None]], list[Delta]]:
-        verdicts: list[tuple[Answers, ApiError | None]] = []
+    ) -> tuple[list[tuple[DeltaStream, ApiError | None]], list[Delta]]:
+        verdicts: list[tuple[DeltaStream, ApiError | None]] = []
         deltas: list[Delta] = []
         for verb, what in orders:
             if verb == "add":

@@ -8,7 +8,7 @@ import random
 import httpx
 import pytest
 
-from lumen.loadgen.answer import Answer, BadStream
+from lumen.loadgen.answer import BadStream, StreamedAnswer
 from lumen.loadgen.client import Prompt, Target, ask
 from lumen.loadgen.sse import MAX_EVENT_BYTES, EventStream
 from tests.serve.scripted import DONE, Tape, delta, event, text, usage
@@ -162,9 +162,9 @@ def test_the_last_event_may_lack_its_empty_line():
 
 
 def test_events_after_done_are_ignored():
-    answer = Answer()
+    answer = StreamedAnswer()
     for data in ('{"choices": [{"text": "a", "finish_reason": "stop"}]}', "[DONE]", "rubbish"):
         answer.feed(data, 1.0)
     assert answer.record(0.0, 0.0).text == "a"
     with pytest.raises(BadStream, match="no JSON"):
-        Answer().feed("rubbish", 0.0)
+        StreamedAnswer().feed("rubbish", 0.0)

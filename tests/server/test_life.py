@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 from lumen.serve.request import Delta
-from lumen.server.answers import joined
 from lumen.server.api import shapes
+from lumen.server.deltas import joined
 
 from .rig import FakeEngine, app_of, client_of, get, ids, live, post, post_bytes
 

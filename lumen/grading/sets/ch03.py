@@ -375,7 +375,7 @@ exercises.add(
     minutes=25,
     points=4,
     shows="Faults that real code shipped: TTFT of a role, an event for a token, a split event, a division by 0.",
-    forbidden=("lumen.loadgen.answer.Answer", "lumen.loadgen.sse.EventStream"),
+    forbidden=("lumen.loadgen.answer.StreamedAnswer", "lumen.loadgen.sse.EventStream"),
     given="broken_read_stream",
     check=Cases(
         reference=_read_stream,

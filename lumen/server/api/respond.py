@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...serve.request import Delta
-from ..answers import Answers, joined
+from ..deltas import DeltaStream, joined
 from .errors import ApiError, EngineFailed
 from .options import Options
 from .shapes import Shape
@@ -46,7 +46,7 @@ class Reply:
     """One answer on its way: the envelope that every piece of it carries, and the count of its tokens."""
 
     def __init__(
-        self, shape: Shape, options: Options, answers: Answers, usage: Usage, model: str, version: str
+        self, shape: Shape, options: Options, answers: DeltaStream, usage: Usage, model: str, version: str
     ):
         self._shape, self._options, self._answers, self._usage = shape, options, answers, usage
         self._envelope = {

@@ -131,7 +131,7 @@ ANSWERS = {
     "read-stream": Answers(
         right=[read_stream_whole],
         wrong=[(reads_wait_for_text, "0.4 at [2][0]")],
-        lumen=["lumen.loadgen.answer.Answer", "lumen.loadgen.sse.EventStream"],
+        lumen=["lumen.loadgen.answer.StreamedAnswer", "lumen.loadgen.sse.EventStream"],
     ),
     "in-print": Answers(
         right=[lambda: ({"b", "c", "e"}, 2)],

@@ -24,14 +24,14 @@ def joined(deltas: Sequence[Delta]) -> Delta:
     )
 
 
-class Answers:
+class DeltaStream:
     """Iterates over deltas of `requests`, whichever comes first, until each has ended.
 
     `async with answers:` aborts what is unfinished on the way out, however the block is left. `accepted` must be
     awaited first: it raises what the engine had to say against the requests, before anything was sent.
     """
 
-    def __init__(self, name: str, requests: Sequence[Request], on_close: Callable[[Answers], None]):
+    def __init__(self, name: str, requests: Sequence[Request], on_close: Callable[[DeltaStream], None]):
         self.name, self.requests = name, requests
         self.index = {request.id: number for number, request in enumerate(requests)}
         self._on_close = on_close
@@ -49,7 +49,7 @@ class Answers:
         if self._error is not None:
             raise self._error
 
-    def __aiter__(self) -> Answers:
+    def __aiter__(self) -> DeltaStream:
         return self
 
     async def __anext__(self) -> Delta:
@@ -65,7 +65,7 @@ class Answers:
             self._unfinished -= 1
         return delta
 
-    async def __aenter__(self) -> Answers:
+    async def __aenter__(self) -> DeltaStream:
         return self
 
     async def __aexit__(
