@@ -127,7 +127,10 @@ def chat_command(options: argparse.Namespace) -> None:
 
 
 def info_command(options: argparse.Namespace) -> None:
+    import torch
+
     from . import assets, cost
+    from .hardware import kernel_choice
     from .hardware.identity import versions
     from .io.load import CHECKPOINTS
     from .models import CONFIGS
@@ -149,6 +152,11 @@ def info_command(options: argparse.Namespace) -> None:
             f"model      {name}: {total / 1e6:.1f} M parameters, {size / 1e6:.0f} MB read per token, "
             f"{token / 1024:.1f} KiB of cache per token of context{there}"
         )
+    if on.type == "cpu" and dtype == torch.float32:
+        chosen = kernel_choice.described(kernel_choice.kept())
+        none = [f"the rule of thumb, until {DEFAULT_MODEL} is first loaded"]
+        for place, line in enumerate(chosen or none):
+            print(f"{'' if place else 'kernels':<10} {line}")
 
 
 def roofline_command(options: argparse.Namespace) -> None:

@@ -227,7 +227,7 @@ def test_the_working_set_is_capped(monkeypatch, last, memory, expected):
 @pytest.fixture
 def small(monkeypatch):
     """Probes that read little, on layers that are soon multiplied by."""
-    from lumen.models.config import CONFIGS
+    from lumen.config import CONFIGS
 
     for module in (probes, working_set, __import__("lumen.hardware.products", fromlist=["x"])):
         monkeypatch.setattr(module, "beyond_cache", lambda device: 2**22)
@@ -302,12 +302,12 @@ def test_every_probe_gives_a_rate_of_a_real_machine(small):
 
 def test_products_are_timed_with_the_kernel_that_a_loaded_model_runs(small, monkeypatch):
     """Weights made under inference mode are not packed; a probe that made such ones would time another kernel."""
-    from lumen.models import linear
+    from lumen.models import kernels
 
-    if not linear.can_pack():
+    if not kernels.can_pack():
         pytest.skip("this torch has no prepacked linear")
-    seen, packed = [], linear.packed
-    monkeypatch.setattr(linear, "packed", lambda x, *rest: seen.append(x.shape[0]) or packed(x, *rest))
+    seen, packed = [], kernels.packed
+    monkeypatch.setattr(kernels, "packed", lambda layer, x: seen.append(x.shape[0]) or packed(layer, x))
     with torch.inference_mode():
         Layers(torch.device("cpu"), torch.float32).products(Budget(9.0, Ticks(0.01)), 1.0, (1, 8))
     assert set(seen) == {4, 8}, "four rows lay the weights out, before the clock starts"

@@ -9,9 +9,10 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lumen.hardware.chip import Curve
+from lumen.hardware.kernel_choice import choose
 from lumen.hardware.sampling import Budget, Samples
 from lumen.hardware.starts import Step
 from lumen.hardware.working_set import Measured, beyond_cache, inner, matrix, probe_shape
@@ -57,6 +58,9 @@ class Layers:
         wide = bytes_each * c.hidden_size * WIDE
         count = max(1, beyond_cache(device) // (2 * wide))
         self.wide = [matrix(c.hidden_size, min(WIDE, 8 * up), device, dtype) for _ in range(count)]
+        choose(nn.ModuleList(m for layer in self.layers for m in layer), progress=False)
+        for m in self.wide:  # the kernels of the widest matrix of a layer
+            m.chosen = self.layers[0][2].chosen
 
     def inputs(self, rows: int) -> dict[int, Tensor]:
         widths = {m.in_features for m in self.layers[0]}

@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from .. import assets, runtime
+from ..hardware import kernel_choice
 from ..models import GPTlite, Llama, ModelConfig
 from ..models.weights import check_hf_state, load_hf_state, to_hf_state
 from . import gguf, hf_config, safetensors, tokenizer_files
@@ -45,12 +46,20 @@ class Loaded(NamedTuple):
 def load(name: str | os.PathLike[str], device: Any = None, dtype: torch.dtype | None = None) -> Loaded:
     """Model and tokenizer for `name`, by default on `lumen.device()` in the dtype that suits it.
 
+    On a CPU the first load of a model of this shape measures which kernels multiply its matrices fastest (a few
+    seconds, see `lumen.hardware.kernel_choice`).
+
     Raises ValueError for a name that points nowhere, BadFile for a file that cannot be used, AssetError
     when something cannot be fetched; each says what to do.
     """
     on = runtime.device() if device is None else torch.device(device)
-    kind = dtype or runtime.default_dtype(on)
-    where = str(name)
+    loaded = _find(str(name), on, dtype or runtime.default_dtype(on))
+    kernel_choice.choose(loaded.model)
+    return loaded
+
+
+def _find(where: str, on: torch.device, kind: torch.dtype) -> Loaded:
+    """What `where` points at, loaded."""
     if where == "gptlite":
         return _gptlite(CHECKPOINTS / "gptlite.safetensors", on, kind)
     if where in assets.ASSETS and assets.ASSETS[where].suffix == ".gguf":
