@@ -479,7 +479,7 @@ grader.check("saves-256", saves_256)
 from lumen import cost, hardware
 from lumen.models import CONFIGS
 
-PRICES = {"A100 80GB SXM": 1.80, "H100 SXM": 3.00, "H200 SXM": 3.80}
+PRICES = hardware.hourly("A100 80GB SXM", "H100 SXM", "H200 SXM")
 
 
 # %% nbgrader={"grade_id": "sixty-four-users-answer", "solution": true}

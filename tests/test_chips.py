@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from lumen.hardware import CHIPS, LINKS, host_link
+from lumen.hardware import CHIPS, LINKS, host_link, hourly
 
 PRICED = {name: chip for name, chip in CHIPS.items() if chip.price_per_hour is not None}
 
@@ -36,6 +36,12 @@ def test_an_estimate_is_near_a_price_that_was_asked(name):
     for price in re.findall(r"\d+\.\d\d", asked):
         assert 1 / 1.5 < chip.price_per_hour / float(price) < 1.5
     assert asked or "No list price" in chip.price_source or name.startswith("TPU")
+
+
+def test_prices_by_the_hour_are_those_of_the_chips():
+    assert hourly(*PRICED) == {name: chip.price_per_hour for name, chip in PRICED.items()}
+    with pytest.raises(KeyError, match="B200"):
+        hourly("L4", "B200")
 
 
 def test_b200_is_dense_and_takes_a_kilowatt():

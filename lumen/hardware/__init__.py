@@ -1,6 +1,6 @@
 """Chips: published ones with their sources, and the one under this process, measured.
 
-`CHIPS` and `LINKS` are read from documents, `measure()` measures, and `lumen.hardware.published.published()`
+`CHIPS` and `LINKS` are read from documents, `measure()` measures, and `lumen.cost.published.published()`
 are measurements of others on the chips of `CHIPS`.
 
 >>> from lumen.hardware import CHIPS, ridge
@@ -13,7 +13,7 @@ No torch is imported until `measure` is called.
 from __future__ import annotations
 
 from lumen.hardware.chip import Achieved, Chip, Curve, Kind, at, ridge
-from lumen.hardware.chips import CHIPS
+from lumen.hardware.chips import CHIPS, hourly
 from lumen.hardware.links import LINKS, Link, host_link
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "Link",
     "at",
     "host_link",
+    "hourly",
     "kept",
     "measure",
     "ridge",

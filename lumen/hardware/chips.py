@@ -6,7 +6,7 @@ per second. Bandwidth is decimal (GB/s), memory as sold (GB).
 
 Prices are estimates to reckon with: a price of the day differs by vendor more than these chips differ from
 each other. `price_source` says so, with a price that was asked on a day where one was read. An exercise that
-decides by price states the price in its text, and so does a table that ranks by it.
+decides by price states the price in its text, and so does a table that ranks by it: this one, from `hourly`.
 """
 
 from __future__ import annotations
@@ -149,3 +149,11 @@ _ROWS = (
 )  # fmt: skip
 
 CHIPS: dict[str, Chip] = {chip.name: chip for chip in _ROWS}
+
+
+def hourly(*names: str) -> dict[str, float]:
+    """Dollars an hour of these chips, the prices that exercises reckon with. KeyError for one without."""
+    prices = {name: CHIPS[name].price_per_hour for name in names}
+    if missing := [name for name, price in prices.items() if price is None]:
+        raise KeyError(f"no price is kept for {', '.join(missing)}")
+    return {name: price for name, price in prices.items() if price is not None}

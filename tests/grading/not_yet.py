@@ -8,6 +8,3 @@ SLIPS: dict[tuple[str, str], list[str]] = {}
 
 # Constraints of a decision that rule out nothing by themselves.
 IDLE: dict[tuple[str, str], list[str]] = {}
-
-# Chips whose price the task's text does not state.
-PRICES = {}

@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+import re
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from lumen.grading.adversaries import attack
 from lumen.grading.proof import Notebook, Score, mismatched, notebook_answers, prove
 from lumen.hardware import CHIPS
 from tests.grading import example_answers, example_set
-from tests.grading.not_yet import IDLE, NOT_YET, PRICES, SLIPS
+from tests.grading.not_yet import IDLE, NOT_YET, SLIPS
 
 SOLUTIONS = Path(__file__).parents[2] / "solutions"
 SETS = {"example": example_set.exercises, **{f"ch{n}": grading.load(n) for n in grading.chapters()}}
@@ -89,11 +90,27 @@ def test_every_constraint_of_a_decision_binds(name, id):
 
 
 @pytest.mark.parametrize(("name", "id"), [one for one in DECISIONS if one[0] != "example"])
-def test_the_prices_of_a_decision_stand_in_its_text(name, id):
+def test_the_prices_of_a_decision_are_the_courses_and_stand_in_its_text(name, id):
     check, text = SETS[name][id].check, text_of(name, SETS[name][id].title)
-    chips = [chip for chip in getattr(check, "choices", {}).get("chip", ()) if "$" in check.unit]
-    missing = {chip for chip in chips if f"{CHIPS[chip].price_per_hour:.2f}" not in text}
-    assert missing == set(PRICES.get((name, id), ()))
+    one = check.decide(*check.loads[0]) if hasattr(check, "decide") else check
+    offered = [values for values in one.choices.values() if set(values) <= set(CHIPS)]
+    chips = [chip for values in offered for chip in values if "$" in one.unit]
+    assert [chip for chip in chips if not re.search(rf"\b{CHIPS[chip].price_per_hour:.2f}\b", text)] == []
+
+
+@pytest.mark.parametrize("path", sorted(SOLUTIONS.glob("[0-9]*.py")), ids=lambda path: path.stem)
+def test_no_other_price_of_a_chip_stands_in_a_text(path):
+    """A row of a table, or "an A100 80GB SXM costs 1.80 $", has the price that `CHIPS` has."""
+    text = path.read_text("utf8")
+    for name, chip in CHIPS.items():
+        said = re.findall(rf"\b{name} (?:costs )?(\d+\.\d\d) \$", text)
+        lines = text.splitlines()
+        for at, line in enumerate(lines):
+            if line.startswith(f"# | {name} |"):
+                head = max(i for i in range(at) if lines[i].startswith("# | chip |"))
+                cells = zip(lines[head].split("|"), line.split("|"), strict=True)
+                said += [cell.strip() for column, cell in cells if "$" in column]
+        assert set(said) <= {f"{chip.price_per_hour or 0:.2f}"}, name
 
 
 def test_opt_outs_name_an_adversary_and_a_reason():

@@ -8,7 +8,7 @@ from typing import Any
 from lumen import cost
 from lumen.grading import Constraint, Decision, ExerciseSet, Number, Slip, Statements
 from lumen.grading.kinds.loop import Llama, Loop, Script
-from lumen.hardware import CHIPS
+from lumen.hardware import CHIPS, hourly
 
 exercises = ExerciseSet(
     "01",
@@ -125,7 +125,8 @@ exercises.add(
 
 
 # decide -------------------------------------------------------------------------------------------
-PARAMETERS, CACHE, PROMPT, ANSWER, PRICE = 8e9, 131_072, 2000, 500, 3.00  # as in the text of the exercise
+PARAMETERS, CACHE, PROMPT, ANSWER = 8e9, 131_072, 2000, 500  # as in the text of the exercise
+PRICE = hourly("H100 SXM")["H100 SXM"]
 
 
 def _rate(config: dict[str, Any], what: str, plain: float) -> float:

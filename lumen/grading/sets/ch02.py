@@ -9,6 +9,7 @@ from numbers import Real
 from typing import Any
 
 from lumen import cost
+from lumen.config import CONFIGS, ModelConfig
 from lumen.grading import (
     Case,
     Cases,
@@ -22,8 +23,7 @@ from lumen.grading import (
     compare,
 )
 from lumen.grading.verdict import Wrong
-from lumen.hardware import CHIPS
-from lumen.models.config import CONFIGS, ModelConfig
+from lumen.hardware import CHIPS, hourly
 
 exercises = ExerciseSet("02", "The roofline", then="chapter 03, measuring")
 
@@ -527,9 +527,7 @@ def _seconds(c: dict[str, Any]) -> float:
 
 
 def _price(c: dict[str, Any]) -> float:
-    price = CHIPS[c["chip"]].price_per_hour
-    assert price is not None
-    return cost.cost_per_million_tokens(price * c["cards"], c["users"] / _seconds(c))
+    return cost.cost_per_million_tokens(hourly(c["chip"])[c["chip"]] * c["cards"], c["users"] / _seconds(c))
 
 
 exercises.add(

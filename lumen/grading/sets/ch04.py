@@ -10,6 +10,7 @@ import torch.nn.functional as F
 
 from lumen import cost
 from lumen.attention.core import attention
+from lumen.config import CONFIGS
 from lumen.grading import (
     FP64,
     Case,
@@ -24,8 +25,7 @@ from lumen.grading import (
     Statements,
 )
 from lumen.grading.kinds.cache import CacheContract
-from lumen.hardware import CHIPS
-from lumen.models.config import CONFIGS
+from lumen.hardware import CHIPS, hourly
 
 exercises = ExerciseSet(
     "04",
@@ -205,11 +205,7 @@ exercises.add(
 
 # decide -------------------------------------------------------------------------------------------
 BIG = CONFIGS["llama-3-70b"]
-CARDS = {
-    "A100 80GB SXM": 1.80,
-    "H100 SXM": 3.00,
-    "H200 SXM": 3.80,
-}  # $ per hour, as in the text of the exercise
+CARDS = hourly("A100 80GB SXM", "H100 SXM", "H200 SXM")  # as in the text of the exercise
 
 
 def cards_for(users: int, context: int) -> Decision:

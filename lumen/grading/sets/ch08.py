@@ -7,6 +7,7 @@ from collections import deque
 from typing import Any
 
 from lumen import cost
+from lumen.config import CONFIGS
 from lumen.grading import (
     EXACT,
     FP64,
@@ -20,8 +21,7 @@ from lumen.grading import (
     Slip,
     Statements,
 )
-from lumen.hardware import CHIPS
-from lumen.models.config import CONFIGS
+from lumen.hardware import CHIPS, hourly
 
 exercises = ExerciseSet("08", "Batching", then="chapter 09, scheduling")
 
@@ -436,7 +436,7 @@ exercises.add(
 # decide -------------------------------------------------------------------------------------------
 
 LLAMA, LONG, TPOT_MS = CONFIGS["llama-3-8b"], 8192, 25.0
-PRICES = {"A100 80GB SXM": 1.5, "H100 SXM": 2.7, "H200 SXM": 5.0}  # $ an hour, as the text states them
+PRICES = hourly("A100 80GB SXM", "H100 SXM", "H200 SXM")  # as the text states them
 
 
 def _step(choice: dict[str, Any]) -> float:
@@ -460,7 +460,7 @@ exercises.add(
     importance=5,
     minutes=15,
     points=3,
-    shows="Time rules out a full A100, the price an H200; memory sets the batch of the H100.",
+    shows="The dearest card by the hour makes the cheapest tokens. Memory fills the H100; time stops the H200.",
     check=Decision(
         choices={"card": list(PRICES), "batch": range(1, 257)},
         constraints=[

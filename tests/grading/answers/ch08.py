@@ -5,9 +5,9 @@ import random
 import torch
 
 from lumen import cost
+from lumen.config import CONFIGS
 from lumen.grading.proof import Answers
 from lumen.hardware import CHIPS
-from lumen.models.config import CONFIGS
 
 # A step for sixteen -------------------------------------------------------------------------------
 
@@ -240,7 +240,7 @@ def choice(chip, batch):
 
 def searched():
     llama, best = CONFIGS["llama-3-8b"], None
-    for name, hourly in {"A100 80GB SXM": 1.5, "H100 SXM": 2.7, "H200 SXM": 5.0}.items():
+    for name, hourly in {"A100 80GB SXM": 1.8, "H100 SXM": 3.0, "H200 SXM": 3.8}.items():
         batch = cost.max_batch(llama, CHIPS[name], 8192, 0.025, reserve=0.1)
         price = hourly * cost.predict_decode(llama, CHIPS[name], 8192, batch).seconds / batch
         best = min(best or (price, name, batch), (price, name, batch))
@@ -314,10 +314,11 @@ ANSWERS = {
     "a-batch-in-time": Answers(
         right=[searched],
         wrong=[
-            (choice("A100 80GB SXM", 52), "Fewer users, or more bandwidth"),
+            (choice("A100 80GB SXM", 52), "time per token FAILS: 34"),
             (choice("H100 SXM", 60), "must fit"),
-            (choice("H100 SXM", 51), "batch=51"),  # one user short
-            (choice("H200 SXM", 97), "'H200 SXM'"),
+            (choice("H200 SXM", 96), "batch=96"),  # one user short
+            (choice("H200 SXM", 103), "time per token FAILS: 26"),  # full
+            (choice("H100 SXM", 52), "cost 0.3389"),
         ],
     ),
 }
