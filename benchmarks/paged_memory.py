@@ -11,8 +11,8 @@ from __future__ import annotations
 import argparse
 
 from lumen import bench, cost
+from lumen.config import CONFIGS
 from lumen.cost.trace import concurrent, lognormal_trace, used_share
-from lumen.models.config import CONFIGS
 
 BLOCKS = (1, 2, 4, 8, 16, 32, 64, 128)
 SEEDS = (0, 1, 2)

@@ -137,7 +137,7 @@ table(rows, headers, sides, stack=True)
 # ## Provenance
 #
 # Data sheets: `lumen/hardware/chips.py`, a source for each row; links: `lumen/hardware/links.py`; published measurements:
-# `lumen/hardware/data/published.yml`.
+# `lumen/cost/data/published.yml`.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 provenance(session, chip=chip)

@@ -69,7 +69,6 @@ import textwrap
 import torch
 
 from lumen import bench, cost, grading, hardware
-from lumen.bench.timer import once
 from lumen.cache import Cache, DynamicCache, NoCache, StaticCache
 from lumen.explore import (
     CacheSize,
@@ -87,6 +86,7 @@ from lumen.explore.explorers.kv_stepper import totals
 from lumen.models import Llama, ModelConfig
 from lumen.pages import ch04
 from lumen.pages.engines import production_table
+from lumen.timing import once
 
 torch.set_grad_enabled(False)
 model, tokenizer = lumen.load("smollm2-135m", dtype=torch.float32)

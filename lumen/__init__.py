@@ -9,16 +9,17 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .version import __version__
+
 if TYPE_CHECKING:
     from . import bench, cost, explore, grading, hardware
     from .cache import DynamicCache, StaticCache
     from .decode import generate, pad
+    from .explore.session import setup
     from .io.load import load
     from .models import CONFIGS, GPTlite, Llama, ModelConfig
-    from .runtime import default_dtype, device, setup
+    from .runtime import default_dtype, device
     from .sampling import SamplingParams
-
-__version__ = "0.1.0"
 
 _HOME = {
     "load": "io.load",
@@ -33,7 +34,7 @@ _HOME = {
     "ModelConfig": "models",
     "default_dtype": "runtime",
     "device": "runtime",
-    "setup": "runtime",
+    "setup": "explore.session",
 }
 _SUBMODULES = ("assets", "bench", "cost", "explore", "grading", "hardware")
 

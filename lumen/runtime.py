@@ -1,20 +1,15 @@
-"""Where the course runs: the device, the dtype that suits it, and the line a notebook prints about itself."""
+"""Where the course runs: the device, the dtype that suits it, and the name of the processor."""
 
 from __future__ import annotations
 
 import os
 import platform
 import random
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-
-SHOWN = ("lumen-inference", "torch", "transformers")
 
 
 def device() -> Any:
@@ -64,25 +59,6 @@ def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-@dataclass(frozen=True)
-class Session:
-    """What a notebook runs on. `device` and `dtype` are torch objects; `versions` maps package to version."""
-
-    name: str
-    device: Any
-    dtype: Any
-    seed: int
-    threads: int
-    processor: str
-    versions: dict[str, str]
-
-    def __str__(self) -> str:
-        parts = [self.processor, f"{self.threads} threads" if self.device.type == "cpu" else ""]
-        parts += [str(self.dtype).removeprefix("torch."), f"Python {platform.python_version()}"]
-        parts += [f"{package} {number}" for package, number in self.versions.items()]
-        return f"{self.name}: " + " · ".join(p for p in parts if p) + f" · seed {self.seed}"
-
-
 def processor_name(on: Any) -> str:
     """The name of the GPU or CPU that does the work."""
     import torch
@@ -97,27 +73,3 @@ def processor_name(on: Any) -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
-
-
-def setup(name: str, seed: int = 0) -> Session:
-    """Prepare a notebook: seed, figure style, and one printed line that says what its numbers were measured on."""
-    import torch
-
-    from .explore.figures.theme import setup_plotly
-
-    seed_everything(seed)
-    setup_plotly()
-    on = device()
-    versions = {}
-    for package in SHOWN:
-        if package == "transformers" and "transformers" not in sys.modules:
-            continue
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            versions[package] = "from source"
-    session = Session(
-        name, on, default_dtype(on), seed, torch.get_num_threads(), processor_name(on), versions
-    )
-    print(session)
-    return session

@@ -5,8 +5,8 @@ from itertools import accumulate
 import pytest
 
 from lumen import cost
+from lumen.config import CONFIGS
 from lumen.hardware import CHIPS
-from lumen.models.config import CONFIGS
 
 from .test_cost import measured_chip
 

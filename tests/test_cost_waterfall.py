@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lumen import cost
+from lumen.config import CONFIGS
 from lumen.hardware import CHIPS
-from lumen.models.config import CONFIGS
 
 from .test_cost import measured_chip
 

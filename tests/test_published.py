@@ -11,12 +11,12 @@ import pytest
 import yaml
 
 from lumen import cost
+from lumen.config import CONFIGS
+from lumen.cost.published import THIRD, Measurement, misses, parse, published, summary
 from lumen.explore.figures import published as figures
 from lumen.hardware import CHIPS
-from lumen.hardware.published import THIRD, Measurement, misses, parse, published, summary
-from lumen.models.config import CONFIGS
 
-RAW = yaml.safe_load(files("lumen.hardware").joinpath("data/published.yml").read_text("utf-8"))
+RAW = yaml.safe_load(files("lumen.cost").joinpath("data/published.yml").read_text("utf-8"))
 ROWS = misses()
 
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from lumen import cost
+from lumen.config import CONFIGS
 from lumen.hardware import CHIPS, Chip, ridge
-from lumen.models.config import CONFIGS
 
 LLAMA_2_7B, LLAMA_2_70B, LLAMA_3_8B = CONFIGS["llama-2-7b"], CONFIGS["llama-2-70b"], CONFIGS["llama-3-8b"]
 KIB, GIB = 2**10, 2**30

@@ -39,6 +39,7 @@ INPUTS = (
     "lumen/explore/**/*.py",
     "lumen/explore/static/*",
     "lumen/pages/*.py",
+    "lumen/quizzes/*.py",
 )
 MADE_BY = ("jupyter-book", "sphinx", "myst-nb", "sphinx-book-theme", "pydata-sphinx-theme", "plotly")
 

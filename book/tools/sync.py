@@ -129,10 +129,10 @@ def evidence_names(notebook: NotebookNode) -> list[str]:
 
 
 def page_modules(notebook: NotebookNode) -> list[str]:
-    """The modules of `lumen/pages` whose figures, sentences and questions the outputs hold, as paths in that folder."""
+    """The modules whose figures, sentences and questions the outputs hold, as paths in the package."""
     code = "\n".join(c.source for c in notebook.cells if c.cell_type == "code")
     imports = re.findall(r"^from lumen\.pages import (.*)|^(import lumen\.pages\.\w+)", code, re.M)
-    drawn = [f"{name}.py" for line in imports for name in re.findall(r"\bch\d+\b", " ".join(line))]
+    drawn = [f"pages/{name}.py" for line in imports for name in re.findall(r"\bch\d+\b", " ".join(line))]
     asked = [f"quizzes/ch{n}.py" for n in re.findall(r"\bQuiz\.of\(\s*[\"'](\w+)[\"']", code)]
     return sorted({*drawn, *asked})
 

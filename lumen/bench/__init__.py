@@ -18,8 +18,8 @@ from lumen.bench.says import miss, outcome, says, sentence, sentences
 from lumen.bench.steps import decode_step, prefill
 from lumen.bench.store import Measured, quantity, quoted
 from lumen.bench.stream import token_times
-from lumen.bench.timer import Timing, compare, measure, quiet, synchronize, threads
 from lumen.bench.trust import Refused, refuse_if_scattered
+from lumen.timing import Timing, compare, measure, quiet, synchronize, threads
 
 __all__ = [
     "Estimate",

@@ -15,7 +15,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from lumen.bench.timer import Timing
+from lumen.timing import Timing
 
 COVERAGE = 0.95
 RESAMPLES, SEED = 2000, 0

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from lumen.bench.timer import quiet, synchronize
+from lumen.timing import quiet, synchronize
 
 if TYPE_CHECKING:
     from lumen.models.layers import Decoder

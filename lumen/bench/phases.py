@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
-from lumen.bench.timer import Clock, Timing, quiet, synchronize
+from lumen.timing import Clock, Timing, quiet, synchronize
 
 if TYPE_CHECKING:
     from lumen.cache.base import Cache

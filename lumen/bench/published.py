@@ -19,7 +19,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from lumen.bench.timer import Timing
+from lumen.files import write_atomic
+from lumen.timing import Timing
 
 DISTRIBUTION = "lumen-inference"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
@@ -86,19 +87,6 @@ def load_evidence(name: str) -> dict[str, Any]:
         f"No measurement called {name!r} was published. `make bench` measures on this machine; "
         "LUMEN_EVIDENCE names a folder of JSON files to read instead."
     )
-
-
-def write_atomic(path: Path, text: str) -> None:
-    """Write a text file so that a reader sees the old or the new one, never half of it."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def repository() -> Path | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lumen.bench.timer import Clock, quiet, synchronize
+from lumen.timing import Clock, quiet, synchronize
 
 if TYPE_CHECKING:
     from lumen.serve.engine import Engine

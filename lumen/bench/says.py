@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from lumen.bench.estimate import Estimate, decimals
-from lumen.bench.timer import Timing
+from lumen.timing import Timing
 
 Outcome = Literal["more", "same", "less", "implausible"]
 Bound = tuple[float | None, float | None]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lumen.bench.names import Name
 from lumen.bench.store import Measured, quantity
-from lumen.bench.timer import Clock, Timing, once, quiet
 from lumen.bench.trust import publishing
+from lumen.timing import Clock, Timing, once, quiet
 
 if TYPE_CHECKING:
     from lumen.cache.base import Cache

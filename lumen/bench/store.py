@@ -23,8 +23,9 @@ from typing import Any
 from lumen.bench import published
 from lumen.bench.estimate import Estimate
 from lumen.bench.names import Name
-from lumen.bench.timer import Timing
 from lumen.bench.trust import Refused, Watch, doubts, publishing
+from lumen.files import write_atomic
+from lumen.timing import Timing
 
 LAYOUT = 1  # of the kept files; a change makes every quantity be measured again
 EVIDENCE = "measurements"
@@ -224,9 +225,7 @@ class Store:
             command = "make publish" if publishing() else None
             published.evidence(EVIDENCE, content, command=command, seed=0, folder=self.path.parent)
         else:
-            published.write_atomic(
-                self.path, json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
-            )
+            write_atomic(self.path, json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False))
 
 
 def _entry(measured: Measured) -> Entry:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lumen.bench.timer import Clock, quiet, synchronize
+from lumen.timing import Clock, quiet, synchronize
 
 if TYPE_CHECKING:
     from lumen.models.layers import Decoder

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lumen.bench.estimate import Estimate
-from lumen.bench.timer import Timing
+from lumen.timing import Timing
 
 BEATS = 0.05  # a median may be so much faster than its bound: bounds were measured, too
 SCATTER = 0.15  # the interval, as a share of the value: a virtual machine with neighbours keeps ±7 %

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ..models.config import ModelConfig
+from ..config import ModelConfig
 from .base import Cache, CacheFull, storage_bytes
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ..models.config import ModelConfig
+from ..config import ModelConfig
 from .base import Cache, storage_bytes
 from .pool import BlockPool
 from .prefix import NoPrefix, Prefix, allocate

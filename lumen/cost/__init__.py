@@ -1,6 +1,6 @@
 """The cost model: bytes, FLOPs, time and price of a decoder, from its shape alone.
 
-Pure functions of numbers, `lumen.models.config.ModelConfig` and `lumen.hardware.Chip`; no torch, no state.
+Pure functions of numbers, `lumen.config.ModelConfig` and `lumen.hardware.Chip`; no torch, no state.
 Bytes are B, times are s, rates are 1/s. `dtype` may be a name ("bf16", "q4_0"), a torch dtype, or bytes per
 value.
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from lumen.cost.shapes import matmuls
 
 if TYPE_CHECKING:
-    from lumen.models.config import ModelConfig
+    from lumen.config import ModelConfig
 
 
 @dataclass(frozen=True)

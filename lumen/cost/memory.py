@@ -8,13 +8,13 @@ from lumen.cost.shapes import weight_bytes, weight_storage
 from lumen.formats import bytes_per_value
 
 if TYPE_CHECKING:
-    from lumen.models.config import ModelConfig
+    from lumen.config import ModelConfig
 
 
 def kv_bytes_per_token(config: ModelConfig, dtype: object = "fp16") -> float:
     """κ, the cache of one token: 2 (K and V) x layers x KV heads x head width x bytes per value. [B]
 
-    >>> from lumen.models.config import CONFIGS
+    >>> from lumen.config import CONFIGS
     >>> kv_bytes_per_token(CONFIGS["llama-2-7b"]) / 2**10  # KiB
     512.0
     """

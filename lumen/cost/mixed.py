@@ -16,7 +16,7 @@ from lumen.formats import dtype_name
 from lumen.hardware import Chip, at
 
 if TYPE_CHECKING:
-    from lumen.models.config import ModelConfig
+    from lumen.config import ModelConfig
 
 
 def predict_mixed(

@@ -27,7 +27,7 @@ from lumen.hardware import Chip, at
 from lumen.models.counts import elementwise_bytes, operators, products
 
 if TYPE_CHECKING:
-    from lumen.models.config import ModelConfig
+    from lumen.config import ModelConfig
 
 CacheKind = Literal["static", "dynamic", "paged"]
 

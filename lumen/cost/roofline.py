@@ -16,7 +16,7 @@ from lumen.formats import bytes_per_value
 from lumen.hardware import Chip, ridge
 
 if TYPE_CHECKING:
-    from lumen.models.config import ModelConfig
+    from lumen.config import ModelConfig
 
 __all__ = [
     "StepBytes", "activation_bytes", "bandwidth_bound", "bound_by", "compute_bound", "elementwise_intensity",

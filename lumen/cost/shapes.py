@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lumen.formats import bytes_per_value
 
 if TYPE_CHECKING:
-    from lumen.models.config import ModelConfig
+    from lumen.config import ModelConfig
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Parameters:
 def parameters(config: ModelConfig) -> Parameters:
     """How many parameters the model has, part by part; exact for every `ModelConfig`.
 
-    >>> from lumen.models.config import CONFIGS
+    >>> from lumen.config import CONFIGS
     >>> parameters(CONFIGS["llama-2-7b"]).total
     6738415616
     """

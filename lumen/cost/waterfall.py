@@ -13,7 +13,7 @@ from lumen.cost.predict import CacheKind, Prediction, predict_decode, predict_pr
 from lumen.hardware import Chip
 
 if TYPE_CHECKING:
-    from lumen.models.config import ModelConfig
+    from lumen.config import ModelConfig
 
 Phase = Literal["decode", "prefill"]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from lumen.bench.timer import Clock, quiet, synchronize
+from lumen.timing import Clock, quiet, synchronize
 
 K = TypeVar("K", bound=Hashable)
 Call = Callable[[], object]  # may return the seconds that count

@@ -18,13 +18,13 @@ from lumen.hardware.working_set import inner
 from lumen.models.counts import operators, products
 
 if TYPE_CHECKING:
-    from lumen.models.config import ModelConfig
+    from lumen.config import ModelConfig
     from lumen.models.linear import Linear
 
 
 def tiny(layers: int) -> ModelConfig:
     """A decoder whose operators have next to nothing to do."""
-    from lumen.models.config import ModelConfig
+    from lumen.config import ModelConfig
 
     return ModelConfig("tiny", 64, layers, 32, 4, 2, 8, 32, 64)
 

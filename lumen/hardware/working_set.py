@@ -15,7 +15,7 @@ from lumen.hardware.identity import memory_bytes
 from lumen.hardware.sampling import Samples
 
 if TYPE_CHECKING:
-    from lumen.models.config import ModelConfig
+    from lumen.config import ModelConfig
     from lumen.models.linear import Linear
 
 MIB = 2**20
@@ -51,7 +51,7 @@ def inner(device: torch.device) -> int:
 
 def probe_shape(device: torch.device) -> ModelConfig:
     """The layer whose operators are timed: SmolLM2-135M's on a CPU, Llama-3-8B's on a GPU."""
-    from lumen.models.config import CONFIGS
+    from lumen.config import CONFIGS
 
     return CONFIGS["llama-3-8b" if device.type == "cuda" else "smollm2-135m"]
 

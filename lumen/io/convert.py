@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from ..assets import path
 from ..assets.store import building, damage, disk_errors, lock, need_space, note, write_manifest
-from ..models.config import ModelConfig
+from ..config import ModelConfig
 from . import gguf, hf_config, safetensors, tokenizer_files
 from .gguf_header import read_header
 

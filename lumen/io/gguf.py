@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from gguf.quants import dequantize
 
-from ..models.config import ModelConfig
+from ..config import ModelConfig
 from . import blocks
 from .errors import BadFile
 from .gguf_header import Header, TensorInfo

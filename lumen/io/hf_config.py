@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..models.config import ModelConfig
+from ..config import ModelConfig
 from .errors import BadFile
 
 FAMILIES = ("llama", "mistral")

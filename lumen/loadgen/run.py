@@ -11,9 +11,9 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from lumen.bench.timer import quiet
 from lumen.loadgen.client import Prompt, Target, ask
 from lumen.loadgen.record import Record
+from lumen.timing import quiet
 
 Send = Callable[[Prompt, "float | None", float], Awaitable[Record]]
 

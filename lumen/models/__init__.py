@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .config import CONFIGS, ModelConfig
+from ..config import CONFIGS, ModelConfig
 
 if TYPE_CHECKING:
     from .gptlite import GPTlite

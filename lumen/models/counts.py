@@ -6,8 +6,8 @@ Counted from the configuration alone, no torch. The cost model multiplies by the
 
 from __future__ import annotations
 
+from lumen.config import ModelConfig
 from lumen.formats import bytes_per_value
-from lumen.models.config import ModelConfig
 
 
 def operators(config: ModelConfig) -> int:

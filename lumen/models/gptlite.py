@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .config import ModelConfig
+from ..config import ModelConfig
 from .layers import Attention, Decoder
 from .linear import Linear
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..cache.base import NoCache
-from .config import ModelConfig
+from ..config import ModelConfig
 from .linear import Linear
 
 if TYPE_CHECKING:

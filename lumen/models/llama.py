@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .config import ModelConfig
+from ..config import ModelConfig
 from .layers import Attention, Decoder, RMSNorm, rope_table
 from .linear import Linear
 

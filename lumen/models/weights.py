@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .config import ModelConfig
+from ..config import ModelConfig
 from .llama import Llama
 
 # (our parameter, the published tensors that are stacked into it, top to bottom)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from lumen.bench import Measured
+    from lumen.config import ModelConfig
     from lumen.hardware import Chip
-    from lumen.models.config import ModelConfig
 
 Table = tuple[list[list[Any]], list[str], str]
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)  # of one pass; the store's prefills of these lengths

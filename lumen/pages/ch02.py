@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from lumen import cost, hardware
 from lumen.bench import Estimate, NoEvidence, load_evidence, miss, says, sentence
+from lumen.config import CONFIGS, ModelConfig
 from lumen.explore.figures.theme import figure, label_line, log_axis, palette
 from lumen.explore.figures.waterfall import waterfall
 from lumen.explore.prose.boxes import milliseconds
 from lumen.explore.prose.show import table_markdown
-from lumen.models.config import CONFIGS, ModelConfig
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -532,7 +532,7 @@ def _points(share: float) -> str:
 
 def published_text() -> str:
     """GPUs that nobody here has: how far the bound is from what others measured. What it leaves out: the appendix."""
-    from lumen.hardware.published import misses, summary
+    from lumen.cost.published import misses, summary
 
     rows = misses()
     sources = len({row.measurement.source.url for row in rows})

@@ -101,7 +101,7 @@ def machine_now(est: Estimate) -> str:
 
 def on_an_a100() -> str:
     """The same stall from measurements that others published."""
-    from lumen.hardware.published import published
+    from lumen.cost.published import published
 
     found = {m.id: m for m in published()}
     read, step = found["trt-a100-7b-first-2048"], found["gpt-fast-7b-bf16"]
@@ -488,7 +488,7 @@ def prices(rows: Sequence[tuple[int, float, float, Mapping[str, tuple[float, flo
 def prices_text(
     rows: Sequence[tuple[int, float, float, Mapping[str, tuple[float, float]]]], chip: Chip
 ) -> str:
-    from lumen.hardware.published import summary
+    from lumen.cost.published import summary
 
     loose, tight = list(rows[0][3])
     few, mid, many = rows

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from lumen import cost
 from lumen.bench import Estimate, miss, says, sentence
+from lumen.config import CONFIGS
 from lumen.explore.explorers.kv_stepper import totals
 from lumen.explore.figures.theme import figure, label_line, log_axis, nice_ticks, palette
 from lumen.explore.prose.boxes import milliseconds
-from lumen.models.config import CONFIGS
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

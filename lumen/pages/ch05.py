@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from lumen import cost, hardware
 from lumen.bench import Estimate, miss, says, sentence
+from lumen.config import CONFIGS
 from lumen.explore.figures.theme import figure, label_line, log_axis, palette
-from lumen.models.config import CONFIGS
 from lumen.pages.engines import engines
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from lumen.bench import Measured, Timing
+    from lumen.config import ModelConfig
     from lumen.hardware import Chip
-    from lumen.models.config import ModelConfig
 
 Table = tuple[list[list[Any]], list[str], str]
 Wait = tuple[int, list[tuple[int, int]], list[tuple[int, int, int]]]  # needed, holes, pieces: `first_fit`

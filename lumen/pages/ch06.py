@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from lumen import cost, hardware
 from lumen.bench import Estimate, miss, says, sentence
+from lumen.config import CONFIGS
 from lumen.explore.figures.theme import figure, label_line, log_axis, palette
 from lumen.explore.prose.boxes import milliseconds
-from lumen.models.config import CONFIGS
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any
 from lumen import cost
 from lumen.bench.estimate import Estimate
 from lumen.bench.says import miss, outcome, says, sentence
+from lumen.config import CONFIGS
 from lumen.cost.trace import lognormal_trace
 from lumen.explore.explorers.timelines import WHOLE, WORKLOADS, Job, simulate
 from lumen.explore.figures.theme import figure, label_line, log_axis, palette
 from lumen.explore.figures.waterfall import waterfall
 from lumen.explore.prose.boxes import milliseconds
 from lumen.hardware import CHIPS
-from lumen.models.config import CONFIGS
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from lumen.bench import Measured
     from lumen.bench.queue import Served
+    from lumen.config import ModelConfig
     from lumen.hardware import Chip
-    from lumen.models.config import ModelConfig
 
 Table = tuple[list[list[Any]], list[str], str]
 Steps = Mapping[int, Mapping[int, "Measured"]]  # context -> batch -> a decode step

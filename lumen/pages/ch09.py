@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 from lumen import cost
 from lumen.bench import Estimate, miss, outcome, says, sentence
+from lumen.config import CONFIGS
 from lumen.explore.figures.theme import figure, label_line, log_axis, palette
 from lumen.explore.prose.boxes import milliseconds
 from lumen.hardware import CHIPS, LINKS, host_link
-from lumen.models.config import CONFIGS
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from lumen.bench import Measured
     from lumen.bench.interference import Meeting
+    from lumen.config import ModelConfig
     from lumen.hardware import Chip
-    from lumen.models.config import ModelConfig
     from lumen.serve.disagg import HandOver
 
 Table = tuple[list[list[Any]], list[str], str]

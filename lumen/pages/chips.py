@@ -6,9 +6,9 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from lumen import cost
+from lumen.config import CONFIGS
 from lumen.explore.figures.theme import figure, label_line, log_axis, palette
 from lumen.hardware import CHIPS, LINKS, Chip, ridge
-from lumen.models.config import CONFIGS
 from lumen.pages.ch02 import RESERVE, Table
 
 if TYPE_CHECKING:
@@ -56,8 +56,8 @@ def chips_table() -> Table:
 
 def left_out_text() -> str:
     """What the bound has no line for where it misses by over a third, after the published set-ups."""
+    from lumen.cost.published import THIRD, misses
     from lumen.explore.figures.published import left_out
-    from lumen.hardware.published import THIRD, misses
 
     rows = misses()
     far = sum(abs(row.signed) > THIRD for row in rows)

@@ -6,7 +6,7 @@ import pytest
 
 from lumen import cost, hardware
 from lumen.bench import Estimate, Timing
-from lumen.models.config import CONFIGS
+from lumen.config import CONFIGS
 from lumen.pages import ch02, chips
 
 LLAMA, H100 = CONFIGS["llama-3-8b"], hardware.CHIPS["H100 SXM"]

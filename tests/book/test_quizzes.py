@@ -8,8 +8,8 @@ import jupytext
 import pytest
 import repo
 
+from lumen import quizzes
 from lumen.explore import Quiz
-from lumen.pages import quizzes
 from tests.book.not_yet import holds
 
 CHAPTERS = [
@@ -38,5 +38,5 @@ def test_every_written_quiz_can_be_shown(chapter):
 
 
 def test_a_chapter_without_a_quiz_says_where_it_belongs():
-    with pytest.raises(ValueError, match=r"lumen/pages/quizzes/ch99\.py"):
+    with pytest.raises(ValueError, match=r"lumen/quizzes/ch99\.py"):
         Quiz.of("99")

@@ -95,8 +95,8 @@ def test_verdicts_of_another_set_are_out_of_step(course):
 def test_outputs_of_other_sentences_or_questions_are_out_of_step(course):
     """A chapter's prose lives in lumen/pages too: an edit there must not leave the old text on the page."""
     drawn = executed("from lumen.pages import ch01, ch02 as two")
-    assert sync.page_modules(drawn) == ["ch01.py", "ch02.py"]
-    assert sync.page_modules(executed("import lumen.pages.ch07")) == ["ch07.py"]
+    assert sync.page_modules(drawn) == ["pages/ch01.py", "pages/ch02.py"]
+    assert sync.page_modules(executed("import lumen.pages.ch07")) == ["pages/ch07.py"]
     assert sync.page_modules(executed('Quiz.of("01")')) == ["quizzes/ch01.py"]
     assert sync.page_modules(executed("from lumen.pages import engines")) == []
     (course / "lumen" / "pages").mkdir(parents=True)

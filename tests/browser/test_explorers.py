@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
+from lumen.config import CONFIGS
 from lumen.explore import (
     CacheSize,
     Knee,
@@ -16,14 +17,11 @@ from lumen.explore import (
     RadixTree,
     Roofline,
     Threshold,
-    paged,
-    queue_load,
-    roofline,
 )
+from lumen.explore.explorers import paged, queue_load, roofline
 from lumen.explore.explorers.knee import ENOUGH, predicted_runs
 from lumen.explore.explorers.roofline import chip_numbers, model_numbers
 from lumen.hardware import CHIPS
-from lumen.models.config import CONFIGS
 from lumen.semantic.evaluate import Scored
 from lumen.semantic.pairs import Pair
 

@@ -2,10 +2,10 @@
 
 import pytest
 
+from lumen.config import CONFIGS
 from lumen.explore import Timelines
 from lumen.explore.explorers.timelines import TICK, WORKLOADS, packed, simulate
 from lumen.hardware import CHIPS
-from lumen.models.config import CONFIGS
 
 
 @pytest.mark.parametrize("name, policy", [("mixed", "dynamic"), ("long-prompt", "chunked")])

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from lumen.cache.dense import DynamicCache, StaticCache
+from lumen.config import ModelConfig
 from lumen.grading import CountedAllocator, CountedCache, CountedCalls, CountedModel, LimitReached, Wrong, run
-from lumen.models.config import ModelConfig
 from lumen.models.llama import Llama
 
 LAYERS, KV_HEADS, HEAD = 2, 3, 8

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from lumen.config import CONFIGS
 from lumen.io.errors import BadFile
 from lumen.io.gguf import config_of, read_state, unpermute
 from lumen.io.gguf_header import read_header
-from lumen.models.config import CONFIGS
 from lumen.models.weights import hf_shapes
 
 

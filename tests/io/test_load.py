@@ -14,12 +14,12 @@ import pytest
 import torch
 
 from lumen import assets
+from lumen.config import CONFIGS
 from lumen.io import safetensors
 from lumen.io.convert import hf_folder, hf_model
 from lumen.io.errors import BadFile
 from lumen.io.load import _blank, _gptlite, load
 from lumen.models import GPTlite, Llama
-from lumen.models.config import CONFIGS
 from lumen.models.weights import to_hf_state
 
 CPU = torch.device("cpu")

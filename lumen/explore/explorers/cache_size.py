@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lumen import cost
+from lumen.config import CONFIGS, ModelConfig
 from lumen.explore.explorers.roofline import (
     CONTEXTS,
     DEFAULT_CHIPS,
@@ -17,7 +18,6 @@ from lumen.explore.explorers.roofline import (
 )
 from lumen.explore.explorers.widget import JSWidget
 from lumen.hardware import CHIPS, Chip
-from lumen.models.config import CONFIGS, ModelConfig
 
 FORMATS = {"fp32": "32 bits", "bf16": "16 bits", "q8_0": "8.5 bits", "q4_0": "4.5 bits"}
 USERS = tuple(2**i for i in range(11))

@@ -17,8 +17,8 @@ from lumen.loadgen.schedule import arrivals
 from lumen.loadgen.statistics import percentile
 
 if TYPE_CHECKING:
+    from lumen.config import ModelConfig
     from lumen.hardware import Chip
-    from lumen.models.config import ModelConfig
 
 # limits to choose from, seconds
 TTFTS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0)

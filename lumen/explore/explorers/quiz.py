@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lumen.explore.explorers.widget import JSWidget
-from lumen.pages.quizzes import questions
+from lumen.quizzes import questions
 
 
 def _text(owner: str, value: Any) -> str:
@@ -100,7 +100,7 @@ class Quiz(JSWidget):
 
     @classmethod
     def of(cls, chapter: str) -> Quiz:
-        """The quiz of a chapter by its number; its questions stand in `lumen/pages/quizzes/chNN.py`.
+        """The quiz of a chapter by its number; its questions stand in `lumen/quizzes/chNN.py`.
 
         >>> Quiz.of("01")
         """

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lumen import cost
+from lumen.config import CONFIGS, ModelConfig
 from lumen.explore.explorers.widget import JSWidget
 from lumen.hardware import CHIPS, Chip
-from lumen.models.config import CONFIGS, ModelConfig
 
 # label, bytes a weight, bytes a cached value, formats the arithmetic may run in (the chip's fastest is taken)
 HALF = ("bf16", "fp16", "fp32")

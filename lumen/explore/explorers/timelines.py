@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Any
 
+from lumen.config import CONFIGS, ModelConfig
 from lumen.cost import predict_mixed
 from lumen.cost.predict import CacheKind
 from lumen.explore.explorers.widget import JSWidget
 from lumen.hardware import CHIPS, Chip
-from lumen.models.config import CONFIGS, ModelConfig
 
 WHOLE = 1 << 20  # a token budget that no step reaches: prompts are read in one piece
 WAIT = 0.1  # seconds that dynamic batching waits for a full batch

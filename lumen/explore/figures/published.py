@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
+from lumen.cost.published import Miss, misses, summary
 from lumen.explore.figures.theme import figure, log_axis, nice_ticks, palette
 from lumen.explore.prose.show import table
-from lumen.hardware.published import Miss, misses, summary
 
 # A symbol for each family of chips: (how a chip's name begins), plotly's name, the sign in the key, the words.
 FAMILIES = (
@@ -50,7 +50,7 @@ def published_misses(rows: Sequence[Miss] | None = None) -> go.Figure:
     """Predicted bound against measured time, log-log, with the diagonal; colour by phase, symbol by family of chips.
 
     On the diagonal the chip did what the datasheet allows; above it is what the bound leaves out. The pointer
-    shows model, chip, batch, source and date. `rows` from `lumen.hardware.published.misses`, all by default.
+    shows model, chip, batch, source and date. `rows` from `lumen.cost.published.misses`, all by default.
     """
     rows = misses() if rows is None else list(rows)
     if not rows:

@@ -8,11 +8,11 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
+from lumen.config import CONFIGS
 from lumen.cost import kv_bytes, predict_decode, predict_prefill, weight_storage
 from lumen.grading import FP64, Case, Cases, Constraint, Decision, ExerciseSet, Number, Slip, Statements
 from lumen.hardware import CHIPS
 from lumen.loadgen.statistics import percentile
-from lumen.models.config import CONFIGS
 
 exercises = ExerciseSet("03", "Measuring", then="chapter 04, the KV cache")
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from lumen import cost
 from lumen.cache.errors import CacheFull
+from lumen.config import CONFIGS
 from lumen.cost.trace import lognormal_trace, moments
 from lumen.grading import (
     EXACT,
@@ -26,7 +27,6 @@ from lumen.grading import (
 )
 from lumen.grading.kinds.slip import bends
 from lumen.hardware import CHIPS, host_link, hourly
-from lumen.models.config import CONFIGS
 
 exercises = ExerciseSet(
     "05",

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from lumen import cost
+from lumen.config import CONFIGS
 from lumen.grading import (
     EXACT,
     Case,
@@ -22,7 +23,6 @@ from lumen.grading import (
     Statements,
 )
 from lumen.hardware import CHIPS, host_link
-from lumen.models.config import CONFIGS
 
 exercises = ExerciseSet("09", "Scheduling", then="chapter 10, a server")
 

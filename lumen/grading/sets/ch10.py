@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
+from lumen.config import CONFIGS
 from lumen.cost import predict_decode, predict_prefill
 from lumen.grading import (
     EXACT,
@@ -24,7 +25,6 @@ from lumen.grading import (
 from lumen.hardware import CHIPS
 from lumen.io.stop import StopMatcher
 from lumen.io.stream import StreamDecoder
-from lumen.models.config import CONFIGS
 
 exercises = ExerciseSet("10", "Serving", then="chapter 11, FlashAttention")
 

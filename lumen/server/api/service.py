@@ -15,8 +15,8 @@ import anyio.to_thread
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from ... import __version__
 from ...io.tokenizer import TextTokenizer
+from ...version import __version__
 from ..metrics import Metrics
 from ..worker import EngineWorker
 from .errors import BadRequest

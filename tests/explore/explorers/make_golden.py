@@ -13,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from lumen.config import CONFIGS
 from lumen.explore.explorers import (
     cache_size,
     knee,
@@ -24,7 +25,6 @@ from lumen.explore.explorers import (
     threshold,
 )
 from lumen.hardware import CHIPS
-from lumen.models.config import CONFIGS
 
 GOLDEN = Path(__file__).parent / "golden"
 

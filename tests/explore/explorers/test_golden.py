@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from lumen.config import CONFIGS
 from lumen.explore.explorers import (
     cache_size,
     knee,
@@ -19,7 +20,6 @@ from lumen.explore.explorers import (
 from lumen.hardware import CHIPS
 from lumen.loadgen import queue
 from lumen.loadgen.queue import mean_wait
-from lumen.models.config import CONFIGS
 
 GOLDEN = Path(__file__).parent / "golden"
 

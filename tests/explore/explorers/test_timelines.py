@@ -5,11 +5,11 @@ from itertools import pairwise
 
 import pytest
 
+from lumen.config import CONFIGS
 from lumen.explore import Timelines
 from lumen.explore.explorers.timelines import TICK, WAIT, WHOLE, WORKLOADS, Job, packed, simulate
 from lumen.explore.explorers.widget import inline_module
 from lumen.hardware import CHIPS
-from lumen.models.config import CONFIGS
 
 A100, LLAMA = CHIPS["A100 80GB SXM"], CONFIGS["llama-3-8b"]
 SETTINGS = [

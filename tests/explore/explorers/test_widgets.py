@@ -108,8 +108,8 @@ def test_the_repr_has_text_for_terminals():
 
 
 def test_roofline_takes_a_measured_chip_and_a_config():
+    from lumen.config import CONFIGS
     from lumen.hardware import Chip
-    from lumen.models.config import CONFIGS
 
     mine = Chip("this machine", {"fp32": 1e11}, 2e10, 8e9, kind="measured")
     state = Roofline(chips=[mine, "L4"], models=[CONFIGS["gptlite"]], format="fp32", batch=3).state

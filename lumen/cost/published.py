@@ -4,7 +4,7 @@
 A prediction takes the datasheet and the model's shape and nothing else; nothing was fitted. So it is a bound:
 the ratio measured / bound is at least 1 when both are right, and how far above 1 is what the bound leaves out.
 
->>> from lumen.hardware.published import misses, published
+>>> from lumen.cost.published import misses, published
 >>> row = misses([m for m in published() if m.id == "gpt-fast-7b-bf16"])[0]
 >>> f"{1e3 * row.measured:.2f} ms, bound {1e3 * row.bound:.2f} ms"
 '9.53 ms, bound 6.51 ms'
@@ -20,6 +20,11 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from lumen.config import CONFIGS, ModelConfig
+from lumen.cost.memory import kv_bytes
+from lumen.cost.predict import predict_decode, predict_prefill
+from lumen.cost.shapes import weight_bytes
+from lumen.formats import bytes_per_value
 from lumen.hardware.chip import Chip
 from lumen.hardware.chips import CHIPS
 
@@ -63,7 +68,7 @@ class Measurement:
     chips: int
     split: str
     model: str
-    config: Any
+    config: ModelConfig
     phase: str
     batch: int
     prompt: int
@@ -100,8 +105,6 @@ class Measurement:
 
     def bound(self) -> float:
         """What the cost model says, from datasheet and shape alone, in the same unit as `seconds`. [s]"""
-        from lumen.cost.predict import predict_decode, predict_prefill
-
         chip, weights, kv = self.together(), self.weights, self.kv
 
         def step(context: int) -> float:
@@ -152,7 +155,7 @@ def published() -> tuple[Measurement, ...]:
     """All published measurements, checked. Raises `ValueError`, a sentence, when the file is damaged."""
     import yaml
 
-    return parse(yaml.safe_load(files("lumen.hardware").joinpath("data/published.yml").read_text("utf-8")))
+    return parse(yaml.safe_load(files("lumen.cost").joinpath("data/published.yml").read_text("utf-8")))
 
 
 def misses(measurements: Sequence[Measurement] | None = None) -> list[Miss]:
@@ -206,11 +209,8 @@ def _source(row: Mapping[str, Any]) -> Source:
 
 
 def _measurement(
-    row: Mapping[str, Any], source: Source, reasons: Mapping[str, str], shapes: Mapping[str, Any]
+    row: Mapping[str, Any], source: Source, reasons: Mapping[str, str], shapes: Mapping[str, ModelConfig]
 ) -> Measurement:
-    from lumen.formats import bytes_per_value
-    from lumen.models.config import CONFIGS
-
     name = row.get("id", f"an entry of {source.key} without an id")
 
     def fault(text: str) -> ValueError:
@@ -269,17 +269,12 @@ def _measurement(
 
 
 def _bytes_held(m: Measurement) -> float:
-    from lumen.cost.memory import kv_bytes
-    from lumen.cost.shapes import weight_bytes
-
     longest = m.context if m.phase == "decode" else m.prompt + m.output
     return weight_bytes(m.config, m.weights) + kv_bytes(m.config, longest, m.batch, m.kv)
 
 
-def _shape(name: str, row: Mapping[str, Any]) -> Any:
+def _shape(name: str, row: Mapping[str, Any]) -> ModelConfig:
     """A `ModelConfig` from the few numbers that the cost model reads."""
-    from lumen.models.config import ModelConfig
-
     if not row.get("source"):
         raise ValueError(f"published.yml: shape {name} says not where it was read.")
     return ModelConfig(

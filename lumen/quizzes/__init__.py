@@ -18,7 +18,5 @@ def questions(chapter: str) -> list[dict[str, Any]]:
     except ModuleNotFoundError as error:
         if error.name != name:
             raise
-        raise ValueError(
-            f"chapter {chapter!r} has no quiz: write lumen/pages/quizzes/ch{chapter}.py"
-        ) from None
+        raise ValueError(f"chapter {chapter!r} has no quiz: write lumen/quizzes/ch{chapter}.py") from None
     return found
