@@ -22,21 +22,40 @@ from torch import Tensor
 from lumen.hardware.chip import Achieved
 from lumen.hardware.products import Layers, Products, sweep
 from lumen.hardware.sampling import Budget, Samples
-from lumen.hardware.working_set import Measured, beyond_cache, inner, matrix, probe_shape, rates
+from lumen.hardware.working_set import (
+    Measured,
+    beyond_cache,
+    inner,
+    last_cache,
+    matrix,
+    probe_shape,
+    rates,
+)
 from lumen.models.counts import elementwise_bytes
 
 
 def read_bandwidth(device: torch.device, budget: Budget, seconds: float) -> dict[str, Samples]:
-    """Seconds a byte of streaming reads in fp32: a matrix-vector product, which decoding is made of, and a sum."""
-    width = 4096
-    layer = matrix(width, max(1, beyond_cache(device) // (4 * width)), device, torch.float32)
-    vector, size = torch.ones(1, width, device=device), layer.weight.nbytes
+    """Seconds a byte of streaming reads in fp32, by the way of reading.
+
+    Two new arrays, together more than any cache holds, are summed in turn and searched for their maximum; one is
+    multiplied by a vector, which decoding is made of; and one is summed again and again, as a careless benchmark
+    does, where it alone is four times the last cache. Which is fastest depends on the processor, and how fast on the
+    pages an array was given: so look more than once.
+    """
+    size, width = beyond_cache(device) // 8, 4096  # values of a half, four bytes each
+    halves = [matrix(width, max(1, size // width), device, torch.float32) for _ in range(2)]
+    flat = [half.weight.view(-1) for half in halves]
+    in_turn, vector = cycle(flat), torch.ones(1, width, device=device)
     calls: dict[str, Callable[[], object]] = {
-        "matrix_vector": partial(layer, vector),
-        "sum": layer.weight.sum,
+        "sum": lambda: next(in_turn).sum(),
+        "maximum": lambda: next(in_turn).amax(),
+        "matrix_vector": partial(halves[1], vector),
     }
+    read = flat[0].nbytes
+    if read >= 4 * last_cache(device):
+        calls["sum_again"] = flat[0].sum
     took = budget.each("bandwidth", calls, seconds, inner=inner(device))
-    return {kind: Samples(tuple(s / size for s in samples.seconds)) for kind, samples in took.items()}
+    return {kind: Samples(tuple(s / read for s in samples.seconds)) for kind, samples in took.items()}
 
 
 def attention_curve(
