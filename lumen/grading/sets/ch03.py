@@ -4,65 +4,78 @@ from __future__ import annotations
 
 import json
 import math
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
 from lumen.config import CONFIGS
 from lumen.cost import kv_bytes, predict_decode, predict_prefill, weight_storage
-from lumen.grading import FP64, Case, Cases, Constraint, Decision, ExerciseSet, Number, Slip, Statements
+from lumen.grading import FP64, Case, Cases, Constraint, Decision, ExerciseSet, Number, Statements
+from lumen.grading.kinds.slip import bends
 from lumen.hardware import CHIPS
 from lumen.loadgen.statistics import percentile
 
-exercises = ExerciseSet("03", "Measuring", then="chapter 04, the KV cache")
+exercises = ExerciseSet(
+    "03",
+    "Measuring",
+    then="chapter 04, the KV cache",
+    headers="""
+    | id | title | kind | difficulty | importance | minutes | points |
+    | report | The report | build | 3 | 5 | 20 | 4 |
+    | who-notices | One gap in four hundred | predict | 2 | 4 | 6 | 1 |
+    | quantile | p99 out of buckets | build | 3 | 4 | 20 | 3 |
+    | read-stream | A stream that is not one token per event | debug | 4 | 5 | 25 | 4 |
+    | in-print | Five sentences on latency | literature | 2 | 4 | 10 | 2 |
+    | slo | Replicas and places for a promise | decide | 3 | 5 | 15 | 3 |
+    """,
+)
 
 
 # build: the report --------------------------------------------------------------------------------
-def _report(requests: list[dict[str, Any]], limits: tuple[float, float], slip: str = "") -> dict[str, Any]:
-    """The reference; `slip` names what goes wrong."""
+def _report(requests: list[dict[str, Any]], limits: tuple[float, float], mode: str = "") -> dict[str, Any]:
+    """The reference; `mode` names what goes wrong."""
     tpots: list[float] = []
     gaps: list[list[float]] = []
     e2els: list[float] = []
     weights: list[int] = []
     good = 0
     for one in requests:
-        if one["error"] and not (slip in ("failed", "failed good") and one["arrivals"]):
+        if one["error"] and not (mode in ("failed", "failed good") and one["arrivals"]):
             continue
-        came, begin = one["arrivals"], one["sent" if slip == "sent" else "intended"]
-        steps = (len(came) if slip == "events" else one["tokens"]) - 1
-        tpot = (came[-1] - came[0]) / (steps + (slip == "n")) if steps else 0.0
-        first = came[0] - (one["sent"] if slip == "sent first" else begin)
+        came, begin = one["arrivals"], one["sent" if mode == "sent" else "intended"]
+        steps = (len(came) if mode == "events" else one["tokens"]) - 1
+        tpot = (came[-1] - came[0]) / (steps + (mode == "n")) if steps else 0.0
+        first = came[0] - (one["sent"] if mode == "sent first" else begin)
         between = [b - a for a, b in pairwise(came)]
-        pace = max(between, default=0.0) if slip == "gaps" else tpot
-        if slip in ("ms", "ms limits"):
+        pace = max(between, default=0.0) if mode == "gaps" else tpot
+        if mode in ("ms", "ms limits"):
             first, pace = 1e3 * first, 1e3 * pace
         under = first < limits[0] and pace < limits[1]
-        kept = under if slip == "below" else first <= limits[0] and pace <= limits[1]
-        good += kept and (steps > 0 or slip != "one")
-        if one["error"] and slip == "failed good":
+        kept = under if mode == "below" else first <= limits[0] and pace <= limits[1]
+        good += kept and (steps > 0 or mode != "one")
+        if one["error"] and mode == "failed good":
             continue
-        tpots += [tpot] if slip == "zero" or (steps and (between or slip != "at once")) else []
+        tpots += [tpot] if mode == "zero" or (steps and (between or mode != "at once")) else []
         weights.append(steps)
         gaps.append(between)
-        e2els.append(came[-1] - (one["sent"] if slip == "sent last" else begin))
+        e2els.append(came[-1] - (one["sent"] if mode == "sent last" else begin))
 
     def p99(values: list[float]) -> float | None:
         if not values:
             return None
-        below = 0.99 * (len(values) - 1) if slip == "floor" else 0.99 * len(values)
-        return sorted(values)[int(below)] if slip in ("rank", "floor") else percentile(values, 99)
+        below = 0.99 * (len(values) - 1) if mode == "floor" else 0.99 * len(values)
+        return sorted(values)[int(below)] if mode in ("rank", "floor") else percentile(values, 99)
 
     each = [percentile(row, 99) for row in gaps if row]
     pooled = p99([gap for row in gaps for gap in row])
-    mean = sum(tpots) / len(tpots) if tpots else 0.0 if slip == "nothing" else None
-    if slip == "pooled" and tpots:
+    mean = sum(tpots) / len(tpots) if tpots else 0.0 if mode == "nothing" else None
+    if mode == "pooled" and tpots:
         mean = sum(sum(row) for row in gaps) / sum(weights)
-    if slip == "nothing":
+    if mode == "nothing":
         e2els, pooled = e2els or [0.0], pooled or 0.0
-    if slip == "averaged" and each:
+    if mode == "averaged" and each:
         pooled = sum(each) / len(each)
     found = {"mean_tpot": mean, "p99_itl": pooled, "p99_e2el": p99(e2els)}
-    unit = 1e3 if slip == "ms" else 1.0
+    unit = 1e3 if mode == "ms" else 1.0
     return {name: value and unit * value for name, value in found.items()} | {"good": int(good)}
 
 
@@ -112,57 +125,38 @@ def _report_cases() -> list[Case]:
     ]  # fmt: skip
 
 
+NOT_THE_REPORT = {
+    "zero": "an answer of one token has no gap: it is left out of the mean, not counted as 0, and the mean of "
+    "nothing is None.",
+    "ms": "all times are in seconds, the limits too; the chapter's report has milliseconds.",
+    "one": "an answer of one token has no TPOT, so it cannot break the limit on it.",
+    "at once": "tokens that came all at once have a TPOT of 0; an answer of one token has none.",
+    "gaps": "the limit is on TPOT, the mean of the answer: a single gap may be longer.",
+    "nothing": "where there is nothing to take a figure of, it is None, not 0.",
+    "pooled": "the mean of TPOT is over answers, each counted once, however long it is.",
+    "events": "an event may bring several tokens: TPOT divides by tokens − 1, not by events − 1.",
+    "n": "n tokens have n − 1 times between them.",
+    "sent": "the clock started at the sending; the user's started at `intended`.",
+    "sent first": "the first token, too, is waited for since `intended`.",
+    "sent last": "the latency, too, begins at `intended`.",
+    "failed": "a failed request has no latency, and it is never good.",
+    "failed good": "a failed request is never good, however quick it was.",
+    "averaged": "percentiles do not average: pool the gaps of all answers, then take p99.",
+    "rank": "p99 lies straight between its two neighbours, at rank 0.99 · (n − 1).",
+    "floor": "p99 lies *between* two neighbours: go from the lower one by the rest of the rank.",
+    "below": "a request exactly at its limits keeps them: at most means `<=`.",
+    "ms limits": "all times are in seconds, the limits too.",
+}
+
 exercises.add(
     "report",
-    title="The report",
-    kind="build",
-    difficulty=3,
-    importance=5,
-    minutes=20,
-    points=4,
     shows="Five decisions turn one list of times into different reports, all under the same names.",
     forbidden=("lumen.loadgen.summarize", "lumen.loadgen.samples"),
     check=Cases(
         reference=_report,
         cases=_report_cases,
         tolerance=FP64,
-        slips=[
-            Slip(partial(_report, slip=name), says)
-            for name, says in (
-                (
-                    "zero",
-                    "an answer of one token has no gap: it is left out of the mean, not counted as 0, and the mean of "
-                    "nothing is None.",
-                ),
-                ("ms", "all times are in seconds, the limits too; the chapter's report has milliseconds."),
-                ("one", "an answer of one token has no TPOT, so it cannot break the limit on it."),
-                (
-                    "at once",
-                    "tokens that came all at once have a TPOT of 0; an answer of one token has none.",
-                ),
-                ("gaps", "the limit is on TPOT, the mean of the answer: a single gap may be longer."),
-                ("nothing", "where there is nothing to take a figure of, it is None, not 0."),
-                ("pooled", "the mean of TPOT is over answers, each counted once, however long it is."),
-                (
-                    "events",
-                    "an event may bring several tokens: TPOT divides by tokens − 1, not by events − 1.",
-                ),
-                ("n", "n tokens have n − 1 times between them."),
-                ("sent", "the clock started at the sending; the user's started at `intended`."),
-                ("sent first", "the first token, too, is waited for since `intended`."),
-                ("sent last", "the latency, too, begins at `intended`."),
-                ("failed", "a failed request has no latency, and it is never good."),
-                ("failed good", "a failed request is never good, however quick it was."),
-                ("averaged", "percentiles do not average: pool the gaps of all answers, then take p99."),
-                ("rank", "p99 lies straight between its two neighbours, at rank 0.99 · (n − 1)."),
-                (
-                    "floor",
-                    "p99 lies *between* two neighbours: go from the lower one by the rest of the rank.",
-                ),
-                ("below", "a request exactly at its limits keeps them: at most means `<=`."),
-                ("ms limits", "all times are in seconds, the limits too."),
-            )
-        ],
+        slips=bends(_report, NOT_THE_REPORT),
     ),
 )
 
@@ -170,51 +164,45 @@ exercises.add(
 # predict: who notices -----------------------------------------------------------------------------
 exercises.add(
     "who-notices",
-    title="One gap in four hundred",
-    kind="predict",
-    difficulty=2,
-    importance=4,
-    minutes=6,
-    points=1,
     shows="A stall too rare for p99 to see is not rare for the users of a long chat.",
     check=Number(
         lambda: 100 * (1 - (1 - 1 / 400) ** 300),
         unit="%",
         tolerance=0.005,
-        slips=[
-            Slip(0.25, "that is the share of the gaps. A chat is clean only if all of its gaps are."),
-            Slip(7.23, "that is the share of the answers. A chat has ten of them."),
-            Slip(75.0, "adding up 300 times 0.25 % counts a chat with two stalls twice."),
-            Slip(47.2, "that is the share of chats without a stall."),
-            Slip(54.0, "each answer of 31 tokens has 30 gaps; its first token comes with TTFT."),
-            Slip(0.528, "that is the share; in percent it is a hundred times as much."),
-        ],
+        slips={
+            0.25: "that is the share of the gaps. A chat is clean only if all of its gaps are.",
+            7.23: "that is the share of the answers. A chat has ten of them.",
+            75.0: "adding up 300 times 0.25 % counts a chat with two stalls twice.",
+            47.2: "that is the share of chats without a stall.",
+            54.0: "each answer of 31 tokens has 30 gaps; its first token comes with TTFT.",
+            0.528: "that is the share; in percent it is a hundred times as much.",
+        },
     ),
 )
 
 
 # build: percentiles out of buckets ----------------------------------------------------------------
-def _quantile(q: float, bounds: list[float], replicas: list[list[int]], slip: str = "") -> float:
-    """Prometheus's histogram_quantile over summed replicas; `slip` names what goes wrong."""
-    if slip == "mean":
+def _quantile(q: float, bounds: list[float], replicas: list[list[int]], mode: str = "") -> float:
+    """Prometheus's histogram_quantile over summed replicas; `mode` names what goes wrong."""
+    if mode == "mean":
         each = [_quantile(q, bounds, [one]) for one in replicas]
         return sum(each) / len(each)
     counts = [sum(column) for column in zip(*replicas, strict=True)]
-    if slip == "apart":  # counts taken for those of each bucket alone
+    if mode == "apart":  # counts taken for those of each bucket alone
         counts = [sum(counts[: i + 1]) for i in range(len(counts))]
     if counts[-1] == 0:
-        return 0.0 if slip == "nothing" else math.nan
-    rank = q * (counts[-1] - 1) if slip == "n - 1" else q * counts[-1]
-    rank = math.ceil(rank) if slip == "ceil" else rank
-    i = next(i for i, n in enumerate(counts) if n > rank or (n == rank and slip != "beyond"))
+        return 0.0 if mode == "nothing" else math.nan
+    rank = q * (counts[-1] - 1) if mode == "n - 1" else q * counts[-1]
+    rank = math.ceil(rank) if mode == "ceil" else rank
+    i = next(i for i, n in enumerate(counts) if n > rank or (n == rank and mode != "beyond"))
     if i == len(bounds) - 1:
-        return math.inf if slip == "inf" else bounds[-2]
+        return math.inf if mode == "inf" else bounds[-2]
     low, before = (bounds[i - 1], counts[i - 1]) if i else (0.0, 0)
-    if slip == "first" and not i:
+    if mode == "first" and not i:
         low = bounds[0]
-    if slip in ("upper", "middle"):
-        return bounds[i] if slip == "upper" else (low + bounds[i]) / 2
-    inside = counts[i] if slip == "whole" else counts[i] - before
+    if mode in ("upper", "middle"):
+        return bounds[i] if mode == "upper" else (low + bounds[i]) / 2
+    inside = counts[i] if mode == "whole" else counts[i] - before
     return low + (bounds[i] - low) * (rank - before) / inside
 
 
@@ -223,69 +211,61 @@ _A = [0, 0, 2, 11, 60, 190, 340, 480, 900, 970, 980, 985, 989, 996, 998, 999, 10
 _B = [0, 0, 0, 0, 0, 1, 3, 8, 40, 70, 82, 90, 97, 99, 100, 100, 100]
 _THREE, _FOUR = [0.1, 0.2, math.inf], [0.1, 0.2, 0.4, math.inf]
 
+BUCKETS: dict[str, Any] = {
+    "one replica, p40": (0.4, _FOUR, [[10, 30, 40, 40]]),
+    "inside the first bucket": (0.2, _THREE, [[8, 9, 10]]),
+    "exactly at a bucket's end": (0.5, _FOUR, [[5, 10, 18, 20]]),
+    "exactly at a bucket's end, the next one empty": (0.5, _FOUR, [[5, 10, 10, 20]]),
+    "an empty bucket in between": (0.75, _FOUR, [[5, 5, 10, 10]]),
+    "beyond the last bound": (0.99, _THREE, [[2, 4, 10]]),
+    "one observation": (0.99, _THREE, [[0, 1, 1]]),
+    "TTFT of a vLLM server, p99": (0.99, _TTFT, [_A]),
+    "two replicas, one of them busy": (0.9, _TTFT, [_A, _B]),
+    "a replica without traffic": (0.95, _TTFT, [_A, [0] * len(_TTFT)]),
+    "three replicas": (0.6, _FOUR, [[1, 3, 9, 10], [0, 0, 2, 8], [7, 9, 30, 40]]),
+    "nothing observed": (0.5, [0.1, math.inf], [[0, 0], [0, 0]]),
+}
+
+NOT_THE_QUANTILE = {
+    "mean": "percentiles do not average: add the counts of the replicas first.",
+    "apart": "the counts are cumulative already: bucket `le` holds everything up to its bound.",
+    "first": "the first bucket begins at 0.",
+    "ceil": "the rank is q · total as it stands, whole or not.",
+    "n - 1": "the rank is q · total here; 0.99 · (n − 1) is for samples that were kept.",
+    "middle": "that is the bucket's middle: go into the bucket in proportion to the rank.",
+    "upper": "that is the bucket's end: go into the bucket in proportion to the rank.",
+    "whole": "divide by what lies in the bucket alone: its count less the count before it.",
+    "inf": "infinity is no latency: answer with the last finite bound.",
+    "beyond": "a bucket that reaches the rank exactly holds it: the first with count >= q · total.",
+    "nothing": "nothing was observed, so there is no quantile: NaN, as Prometheus answers.",
+}
+
 exercises.add(
     "quantile",
-    title="p99 out of buckets",
-    kind="build",
-    difficulty=3,
-    importance=4,
-    minutes=20,
-    points=3,
     shows="Prometheus keeps no latencies, only counts; its p99 is exact to a bucket, and counts of replicas add up.",
     check=Cases(
         reference=_quantile,
-        cases=[
-            Case("one replica, p40", (0.4, _FOUR, [[10, 30, 40, 40]])),
-            Case("inside the first bucket", (0.2, _THREE, [[8, 9, 10]])),
-            Case("exactly at a bucket's end", (0.5, _FOUR, [[5, 10, 18, 20]])),
-            Case("exactly at a bucket's end, the next one empty", (0.5, _FOUR, [[5, 10, 10, 20]])),
-            Case("an empty bucket in between", (0.75, _FOUR, [[5, 5, 10, 10]])),
-            Case("beyond the last bound", (0.99, _THREE, [[2, 4, 10]])),
-            Case("one observation", (0.99, _THREE, [[0, 1, 1]])),
-            Case("TTFT of a vLLM server, p99", (0.99, _TTFT, [_A])),
-            Case("two replicas, one of them busy", (0.9, _TTFT, [_A, _B])),
-            Case("a replica without traffic", (0.95, _TTFT, [_A, [0] * len(_TTFT)])),
-            Case("three replicas", (0.6, _FOUR, [[1, 3, 9, 10], [0, 0, 2, 8], [7, 9, 30, 40]])),
-            Case("nothing observed", (0.5, [0.1, math.inf], [[0, 0], [0, 0]])),
-        ],
+        cases=BUCKETS,
         tolerance=FP64,
-        slips=[
-            Slip(partial(_quantile, slip=name), says)
-            for name, says in (
-                ("mean", "percentiles do not average: add the counts of the replicas first."),
-                ("apart", "the counts are cumulative already: bucket `le` holds everything up to its bound."),
-                ("first", "the first bucket begins at 0."),
-                ("ceil", "the rank is q · total as it stands, whole or not."),
-                ("n - 1", "the rank is q · total here; 0.99 · (n − 1) is for samples that were kept."),
-                ("middle", "that is the bucket's middle: go into the bucket in proportion to the rank."),
-                ("upper", "that is the bucket's end: go into the bucket in proportion to the rank."),
-                ("whole", "divide by what lies in the bucket alone: its count less the count before it."),
-                ("inf", "infinity is no latency: answer with the last finite bound."),
-                (
-                    "beyond",
-                    "a bucket that reaches the rank exactly holds it: the first with count >= q · total.",
-                ),
-                ("nothing", "nothing was observed, so there is no quantile: NaN, as Prometheus answers."),
-            )
-        ],
+        slips=bends(_quantile, NOT_THE_QUANTILE),
     ),
 )
 
 
 # debug: a stream reader ---------------------------------------------------------------------------
 def _read_stream(
-    reads: list[tuple[float, bytes]], slip: str = ""
+    reads: list[tuple[float, bytes]], mode: str = ""
 ) -> tuple[float, float | None, list[float], str]:
-    """The reference; `slip` names a fault that stays in."""
+    """The reference; `mode` names a fault that stays in."""
     times: list[float] = []
     text, tokens, rest, begun = "", 0, b"", 0.0
     for now, chunk in reads:
         since, begun = (begun if rest else now), (begun if rest and b"\n" not in chunk else now)
-        if slip == "whole":  # every read taken for whole characters and events
+        if mode == "whole":  # every read taken for whole characters and events
             chunk, rest = chunk.decode().encode(), b""
-        elif slip in ("replace", "ignore"):
-            chunk = chunk.decode(errors=slip).encode()
-        if slip == "held" and not chunk.endswith(b"\n"):
+        elif mode in ("replace", "ignore"):
+            chunk = chunk.decode(errors=mode).encode()
+        if mode == "held" and not chunk.endswith(b"\n"):
             rest += chunk
             continue
         *lines, rest = (rest + chunk).split(b"\n")
@@ -293,29 +273,29 @@ def _read_stream(
             if not line.startswith(b"data: ") or line == b"data: [DONE]":
                 continue
             event = json.loads(line[6:])
-            usage = event["usage"] if slip == "usage" else event.get("usage")
+            usage = event["usage"] if mode == "usage" else event.get("usage")
             tokens = (usage or {}).get("completion_tokens", tokens)
             deltas = [choice["delta"] for choice in event["choices"]]
-            if slip == "no text" and any("role" in delta for delta in deltas):
+            if mode == "no text" and any("role" in delta for delta in deltas):
                 continue
             pieces = [delta.get("content", "") for delta in deltas]
-            if slip != "null":
+            if mode != "null":
                 pieces = [piece or "" for piece in pieces]
-            if slip == "strip":
+            if mode == "strip":
                 pieces = [piece if piece.strip() else "" for piece in pieces]
             text += "".join(pieces)
-            role = slip == "role" and any("role" in delta for delta in deltas)
-            empty = slip == "empty" and any(delta.keys() == {"content"} for delta in deltas)
-            came = any(pieces) or role or empty or (slip == "bill" and not pieces)
-            if came and not (slip == "together" and times[-1:] == [now]):
-                times.append(since if slip == "began" else now)
+            role = mode == "role" and any("role" in delta for delta in deltas)
+            empty = mode == "empty" and any(delta.keys() == {"content"} for delta in deltas)
+            came = any(pieces) or role or empty or (mode == "bill" and not pieces)
+            if came and not (mode == "together" and times[-1:] == [now]):
+                times.append(since if mode == "began" else now)
             since = now
     gaps = [b - a for a, b in pairwise(times)]
-    steps = len(times) if slip in ("events", "arrivals") and (slip == "events" or len(times) < 2) else tokens
-    tpot = (times[-1] - times[0]) / (steps - (slip != "n")) if steps > 1 else None
-    if slip == "zero" and tpot is None:
+    steps = len(times) if mode in ("events", "arrivals") and (mode == "events" or len(times) < 2) else tokens
+    tpot = (times[-1] - times[0]) / (steps - (mode != "n")) if steps > 1 else None
+    if mode == "zero" and tpot is None:
         tpot = 0.0
-    return times[0], tpot, gaps, text.strip() if slip == "stripped" else text
+    return times[0], tpot, gaps, text.strip() if mode == "stripped" else text
 
 
 def _event(content: str | None = None, finish: str | None = None, usage: bool = True, **delta: str) -> bytes:
@@ -366,14 +346,29 @@ def _stream_cases() -> list[Case]:
     ]  # fmt: skip
 
 
+NOT_THE_STREAM = {
+    "whole": "a read ends where the network wants: keep the bytes behind the last line end.",
+    "replace": "a character cut in two is not a bad one: decode whole lines, not reads.",
+    "ignore": "a character cut in two is not one to drop: decode whole lines, not reads.",
+    "held": "an event is complete with its own line end: it does not wait for the rest of the next one.",
+    "no text": "an event may hold text beside the role; only the role itself is no token.",
+    "strip": "white space is text too: a line break is a token that the user sees.",
+    "arrivals": "tokens that came all at once have a TPOT of 0; None is for an answer of one token.",
+    "stripped": "white space is text too, at the ends of the answer as well.",
+    "null": "content may be null: then the event carries no text.",
+    "usage": "in the events before the bill `usage` may be missing.",
+    "began": "an event arrives with the read that completes it.",
+    "together": "two events that one read completed are two arrivals, a gap of 0 apart.",
+    "n": "n tokens have n − 1 times between them.",
+    "role": "the role is no token: TTFT ends with the first text.",
+    "empty": "an event without text is nothing that a user sees: no arrival.",
+    "events": "an event may bring several tokens; the bill says how many there were in all.",
+    "zero": "one token has no time per further token: None, not 0.",
+    "bill": "the bill is no token: the answer ended with its last text.",
+}
+
 exercises.add(
     "read-stream",
-    title="A stream that is not one token per event",
-    kind="debug",
-    difficulty=4,
-    importance=5,
-    minutes=25,
-    points=4,
     shows="Faults that real code shipped: TTFT of a role, an event for a token, a split event, a division by 0.",
     forbidden=("lumen.loadgen.answer.StreamedAnswer", "lumen.loadgen.sse.EventStream"),
     given="broken_read_stream",
@@ -381,35 +376,7 @@ exercises.add(
         reference=_read_stream,
         cases=_stream_cases,
         tolerance=FP64,
-        slips=[
-            Slip(partial(_read_stream, slip=name), says)
-            for name, says in (
-                ("whole", "a read ends where the network wants: keep the bytes behind the last line end."),
-                ("replace", "a character cut in two is not a bad one: decode whole lines, not reads."),
-                ("ignore", "a character cut in two is not one to drop: decode whole lines, not reads."),
-                (
-                    "held",
-                    "an event is complete with its own line end: it does not wait for the rest of the next one.",
-                ),
-                ("no text", "an event may hold text beside the role; only the role itself is no token."),
-                ("strip", "white space is text too: a line break is a token that the user sees."),
-                (
-                    "arrivals",
-                    "tokens that came all at once have a TPOT of 0; None is for an answer of one token.",
-                ),
-                ("stripped", "white space is text too, at the ends of the answer as well."),
-                ("null", "content may be null: then the event carries no text."),
-                ("usage", "in the events before the bill `usage` may be missing."),
-                ("began", "an event arrives with the read that completes it."),
-                ("together", "two events that one read completed are two arrivals, a gap of 0 apart."),
-                ("n", "n tokens have n − 1 times between them."),
-                ("role", "the role is no token: TTFT ends with the first text."),
-                ("empty", "an event without text is nothing that a user sees: no arrival."),
-                ("events", "an event may bring several tokens; the bill says how many there were in all."),
-                ("zero", "one token has no time per further token: None, not 0."),
-                ("bill", "the bill is no token: the answer ended with its last text."),
-            )
-        ],
+        slips=bends(_read_stream, NOT_THE_STREAM),
     ),
 )
 
@@ -417,12 +384,6 @@ exercises.add(
 # literature ---------------------------------------------------------------------------------------
 exercises.add(
     "in-print",
-    title="Five sentences on latency",
-    kind="literature",
-    difficulty=2,
-    importance=4,
-    minutes=10,
-    points=2,
     shows="Common sentences on latency go wrong in one way: they leave out those who wait longest.",
     check=Statements(
         false="bce",
@@ -436,14 +397,11 @@ exercises.add(
         number=Number(
             lambda: percentile([0.2] * 900 + [2.0] * 100, 99),
             unit="s",
-            slips=[
-                Slip(1.1, "that is the mean of the two p99s: pool the thousand and look at the slowest ten."),
-                Slip(
-                    0.38,
-                    "that is the mean latency, and that of the p99s by their requests. A p99 is neither.",
-                ),
-                Slip(0.2, "a hundred of the thousand requests take longer, and p99 leaves out only ten."),
-            ],
+            slips={
+                1.1: "that is the mean of the two p99s: pool the thousand and look at the slowest ten.",
+                0.38: "that is the mean latency, and that of the p99s by their requests. A p99 is neither.",
+                0.2: "a hundred of the thousand requests take longer, and p99 leaves out only ten.",
+            },
         ),
     ),
 )
@@ -475,12 +433,6 @@ def _memory_gb(config: dict[str, Any]) -> float:
 
 exercises.add(
     "slo",
-    title="Replicas and places for a promise",
-    kind="decide",
-    difficulty=3,
-    importance=5,
-    minutes=15,
-    points=3,
     shows="More places make tokens slower and the queue shorter; promise and memory bound them, the price picks.",
     check=Decision(
         choices={"replicas": range(1, 9), "places": range(1, 257)},

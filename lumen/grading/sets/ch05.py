@@ -333,20 +333,22 @@ LOWER = "Row a leaves a shared block, too: its count goes down by one, although 
 EDGE = "At the edge of a block no further one is needed. Round up, no more."
 STORE: tuple[Any, ...] = ({"a": [3, 0, 5], "b": [3, 0, 2], "c": [4]}, [2, 0, 1, 2, 1, 1, 0], {1, 6})
 
+CUTS: dict[str, Any] = {
+    "a cut inside a block that another row reads, too": (*STORE, "a", 5, 4),
+    "a row alone, cut at the edge of a block": ({"a": [2, 0, 1]}, [1, 1, 1, 0], {3}, "a", 8, 4),
+    "a row alone, cut inside a block": ({"a": [2, 0, 1]}, [1, 1, 1, 0], {3}, "a", 5, 4),
+    "a shared block beyond the cut": (*STORE, "a", 4, 4),
+    "forget everything": (*STORE, "b", 0, 4),
+    "forget nothing": (*STORE, "a", 11, 4),
+    "blocks of 1": ({"a": [0, 1, 2], "b": [0]}, [2, 1, 1], set(), "a", 1, 1),
+}  # fmt: skip
+
 exercises.add(
     "freed-block",
     shows="Giving a block back has three parts, and two of them can be forgotten without any error.",
     check=Cases(
         reference=_shorten,
-        cases={
-            "a cut inside a block that another row reads, too": (*STORE, "a", 5, 4),
-            "a row alone, cut at the edge of a block": ({"a": [2, 0, 1]}, [1, 1, 1, 0], {3}, "a", 8, 4),
-            "a row alone, cut inside a block": ({"a": [2, 0, 1]}, [1, 1, 1, 0], {3}, "a", 5, 4),
-            "a shared block beyond the cut": (*STORE, "a", 4, 4),
-            "forget everything": (*STORE, "b", 0, 4),
-            "forget nothing": (*STORE, "a", 11, 4),
-            "blocks of 1": ({"a": [0, 1, 2], "b": [0]}, [2, 1, 1], set(), "a", 1, 1),
-        },
+        cases=CUTS,
         slips=[
             *(
                 Slip(_bent(cut=False, up=up, last=last), LISTED)
@@ -396,48 +398,44 @@ def _prepare(tables, holders, free, lengths, size, mode=""):
 
 PAIR = {"a": [0], "b": [0]}
 
+GROUPS: dict[str, Any] = {
+    "one row alone in a half-full block": ({"a": [0]}, [1, 0], [1], {"a": 3}, 4),
+    "two rows share a half-full block, both write": (PAIR, [2, 0, 0], [2, 1], {"a": 2, "b": 2}, 4),
+    "three share, two write, one rests": (
+        {"a": [3, 0], "b": [3, 0], "c": [3, 0]}, [3, 0, 0, 3, 0], [4, 2, 1], {"a": 5, "b": 5}, 4
+    ),
+    "three share, all write, and a stranger starts a block": (
+        {"a": [0, 2], "b": [0, 2], "c": [0, 2], "d": [1]},
+        [3, 1, 3, 0, 0, 0, 0],
+        [6, 5, 4, 3],
+        {"c": 7, "a": 7, "d": 4, "b": 7},
+        4,
+    ),
+    "a shared block that is full": (PAIR, [2, 0, 0], [2, 1], {"a": 4, "b": 4}, 4),
+    "blocks of 1": (PAIR, [2, 0, 0], [2, 1], {"b": 1}, 1),
+}  # fmt: skip
+
+NOT_LAST = {
+    "asks before": "The second writer copies although nobody else is left, and the original is held by "
+    "no one and free for no one.",
+    "frees": "Nothing leaks any more, but the last writer still copies a block that was its own.",
+    "last in the list": "The last of those who write is not the last who reads: a row that rests holds the block, too.",
+    "never": "Two rows now write into one block, and each reads what the other wrote.",
+    "always": "One holder is not shared: that row writes in place.",
+    "stays": "Who has its own copy no longer holds the old block: its count goes down by one.",
+    "one late": "`lengths` are the tokens so far: the next one has position `length`.",
+    "first": "New blocks come from the end of `free`.",
+    "backwards": "Rows are served in the order of `lengths`.",
+    "to, from": "A copy is (from, to).",
+}
+
 exercises.add(
     "last-writer",
     shows="Copying once too often loses blocks as surely as copying once too seldom loses text.",
     check=Cases(
         reference=_prepare,
-        cases={
-            "one row alone in a half-full block": ({"a": [0]}, [1, 0], [1], {"a": 3}, 4),
-            "two rows share a half-full block, both write": (PAIR, [2, 0, 0], [2, 1], {"a": 2, "b": 2}, 4),
-            "three share, two write, one rests": (
-                {"a": [3, 0], "b": [3, 0], "c": [3, 0]},
-                [3, 0, 0, 3, 0],
-                [4, 2, 1],
-                {"a": 5, "b": 5},
-                4,
-            ),
-            "three share, all write, and a stranger starts a block": (
-                {"a": [0, 2], "b": [0, 2], "c": [0, 2], "d": [1]},
-                [3, 1, 3, 0, 0, 0, 0],
-                [6, 5, 4, 3],
-                {"c": 7, "a": 7, "d": 4, "b": 7},
-                4,
-            ),
-            "a shared block that is full": (PAIR, [2, 0, 0], [2, 1], {"a": 4, "b": 4}, 4),
-            "blocks of 1": (PAIR, [2, 0, 0], [2, 1], {"b": 1}, 1),
-        },
-        slips=bends(
-            _prepare,
-            {
-                "asks before": "The second writer copies although nobody else is left, and the original is held by "
-                "no one and free for no one.",
-                "frees": "Nothing leaks any more, but the last writer still copies a block that was its own.",
-                "last in the list": "The last of those who write is not the last who reads: a row that rests holds "
-                "the block, too.",
-                "never": "Two rows now write into one block, and each reads what the other wrote.",
-                "always": "One holder is not shared: that row writes in place.",
-                "stays": "Who has its own copy no longer holds the old block: its count goes down by one.",
-                "one late": "`lengths` are the tokens so far: the next one has position `length`.",
-                "first": "New blocks come from the end of `free`.",
-                "backwards": "Rows are served in the order of `lengths`.",
-                "to, from": "A copy is (from, to).",
-            },
-        ),
+        cases=GROUPS,
+        slips=bends(_prepare, NOT_LAST),
         tolerance=EXACT,
     ),
     given="broken_prepare",

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from lumen import cost
@@ -19,12 +18,25 @@ from lumen.grading import (
     ExerciseSet,
     Number,
     Numbers,
-    Slip,
     Statements,
 )
-from lumen.hardware import CHIPS, host_link
+from lumen.grading.kinds.slip import bends
+from lumen.hardware import CHIPS, host_link, hourly
 
-exercises = ExerciseSet("09", "Scheduling", then="chapter 10, a server")
+exercises = ExerciseSet(
+    "09",
+    "Scheduling",
+    then="chapter 10, a server",
+    headers="""
+    | id | title | kind | difficulty | importance | minutes | points |
+    | one-step | The plan of one step | build | 4 | 5 | 30 | 5 |
+    | the-freeze | A freeze, and the chunk that ends it | predict | 2 | 5 | 12 | 2 |
+    | early-sample | A token too early | debug | 3 | 5 | 12 | 3 |
+    | forgotten-answer | The answer that began again | debug | 3 | 5 | 15 | 3 |
+    | chunk-claims | What chunks cost, according to the web | literature | 3 | 4 | 12 | 2 |
+    | three-limits | Three limits, one server | decide | 3 | 5 | 15 | 3 |
+    """,
+)
 
 # build --------------------------------------------------------------------------------------------
 
@@ -83,11 +95,6 @@ def _plan(
     return plan
 
 
-def _slips(bent: Any, says: dict[str, str]) -> list[Slip]:
-    """The bends of a reference, each with what is said of it."""
-    return [Slip(partial(bent, mode=mode), text) for mode, text in says.items()]
-
-
 def _drawn(seed: int) -> tuple[Any, ...]:
     """A random state in which everybody fits the pool."""
     dice = random.Random(seed)
@@ -106,99 +113,64 @@ def _drawn(seed: int) -> tuple[Any, ...]:
 
 TWO = [("a", 41, 40, 9), ("b", 18, 17, 3)]
 
+
+def _never(*waiting: Row, slots: int = 4, free: int = 30) -> Case:
+    return Case(args=(TWO, list(waiting), 64, slots, 50, free, 4), raises=ValueError)
+
+
+PLANS: dict[str, Any] = {
+    "two answers, nobody waits": (TWO, [], 16, 4, 50, 20, 4),
+    "two answers and a prompt longer than the budget": (TWO, [("c", 100, 0, 5)], 16, 4, 50, 30, 4),
+    "a half-read prompt ranks before an answer": ([("c", 100, 28, 5), ("a", 41, 40, 9)], [], 16, 4, 50, 0, 4),
+    "the budget is just enough for the answers": ([*TWO, ("c", 100, 28, 5)], [("d", 4, 0, 1)], 2, 4, 50, 9, 4),
+    "the last chunk and a small prompt share the rest": (
+        [*TWO, ("c", 100, 95, 5)], [("d", 30, 0, 1)], 16, 4, 50, 9, 4
+    ),
+    "the head of the queue does not fit, the next one would": (
+        TWO, [("c", 33, 0, 5), ("d", 4, 0, 2)], 64, 4, 50, 8, 4
+    ),
+    "it fits to the last block": (TWO, [("c", 32, 0, 1), ("d", 1, 0, 2)], 64, 4, 50, 9, 4),
+    "two fit alone, not both": (TWO, [("c", 20, 0, 5), ("d", 20, 0, 2)], 64, 4, 50, 8, 4),
+    "one slot is left": (TWO, [("c", 5, 0, 5), ("d", 5, 0, 5)], 64, 3, 50, 30, 4),
+    "all slots are taken": (TWO, [("c", 5, 0, 5)], 64, 2, 50, 30, 4),
+    "a prefix hit of 24 tokens": ([], [("c", 30, 24, 5), ("d", 8, 0, 2)], 64, 4, 50, 4, 4),
+    "a prompt of one token, blocks of 1": ([], [("c", 1, 0, 1), ("d", 3, 0, 1)], 3, 4, 4, 4, 1),
+    "a long prompt has its blocks before its first chunk": ([], [("c", 100, 0, 5)], 16, 4, 50, 20, 4),
+    "a prompt larger than the pool stands in the queue": _never(("c", 260, 0, 1)),
+    "a prompt that fits, with an answer that will not": _never(("c", 190, 0, 12)),
+    "one that will just fit": (TWO, [("c", 190, 0, 11)], 64, 4, 50, 48, 4),
+    "a hit does not make room: it lies in the pool, too": _never(("c", 190, 24, 12), free=48),
+    "one that can never run, behind a head that must wait": _never(("c", 33, 0, 5), ("d", 260, 0, 1), free=8),
+    "one that can never run, and all slots are taken": _never(("d", 260, 0, 1), slots=2),
+    **{f"drawn at random, number {seed}": _drawn(seed) for seed in range(40)},
+}  # fmt: skip
+
+NOT_THAT_PLAN = {
+    "in order": "In order of rank alone, a prompt eats the token of an answer behind it.",
+    "answers first": "Its token is set aside for an answer, its place in the plan is not: keep the order.",
+    "zeros": "A request that gets no token has no place in the plan, and nobody is let in for nothing.",
+    "passes the head": "Small requests pass the head for ever, and the large one starves. If the head "
+    "must wait, all wait.",
+    "whole prompts": "That is more than the budget leaves: the rest of the prompt comes in later steps.",
+    "hit counted twice": "The blocks of the hit are there already. Only the missing ones come from the free ones.",
+    "blocks stay free": "Whoever is let in takes blocks: the next one finds fewer.",
+    "blocks for the chunk": "Let it in only with blocks for all that is known of it: a half-read prompt "
+    "that gets stuck helps nobody.",
+    "hit at the door": "The blocks of a hit are blocks of the pool: at its end it holds them, too.",
+    "fits the prompt": "The prompt fits, its answer will not. Count what it holds at its end: total + left − 1.",
+    "last token stored": "The last token is sampled and never fed, so it takes no position.",
+    "late": "It is refused at the door, wherever it stands: here planning stops before it is reached.",
+    "no door": "It can never run, and as the head of the queue it would stop everybody behind it.",
+}
+
 exercises.add(
     "one-step",
-    title="The plan of one step",
-    kind="build",
-    difficulty=4,
-    importance=5,
-    minutes=30,
-    points=5,
     shows="One rule serves answers, chunks, hits and returning requests, because it never asks which of "
     "them it sees.",
     check=Cases(
         reference=_plan,
-        cases=lambda: [
-            Case("two answers, nobody waits", (TWO, [], 16, 4, 50, 20, 4)),
-            Case(
-                "two answers and a prompt longer than the budget", (TWO, [("c", 100, 0, 5)], 16, 4, 50, 30, 4)
-            ),
-            Case(
-                "a half-read prompt ranks before an answer",
-                ([("c", 100, 28, 5), ("a", 41, 40, 9)], [], 16, 4, 50, 0, 4),
-            ),
-            Case(
-                "the budget is just enough for the answers",
-                ([*TWO, ("c", 100, 28, 5)], [("d", 4, 0, 1)], 2, 4, 50, 9, 4),
-            ),
-            Case(
-                "the last chunk and a small prompt share the rest",
-                ([*TWO, ("c", 100, 95, 5)], [("d", 30, 0, 1)], 16, 4, 50, 9, 4),
-            ),
-            Case(
-                "the head of the queue does not fit, the next one would",
-                (TWO, [("c", 33, 0, 5), ("d", 4, 0, 2)], 64, 4, 50, 8, 4),
-            ),
-            Case("it fits to the last block", (TWO, [("c", 32, 0, 1), ("d", 1, 0, 2)], 64, 4, 50, 9, 4)),
-            Case("two fit alone, not both", (TWO, [("c", 20, 0, 5), ("d", 20, 0, 2)], 64, 4, 50, 8, 4)),
-            Case("one slot is left", (TWO, [("c", 5, 0, 5), ("d", 5, 0, 5)], 64, 3, 50, 30, 4)),
-            Case("all slots are taken", (TWO, [("c", 5, 0, 5)], 64, 2, 50, 30, 4)),
-            Case("a prefix hit of 24 tokens", ([], [("c", 30, 24, 5), ("d", 8, 0, 2)], 64, 4, 50, 4, 4)),
-            Case("a prompt of one token, blocks of 1", ([], [("c", 1, 0, 1), ("d", 3, 0, 1)], 3, 4, 4, 4, 1)),
-            Case(
-                "a long prompt has its blocks before its first chunk",
-                ([], [("c", 100, 0, 5)], 16, 4, 50, 20, 4),
-            ),
-            Case(
-                "a prompt larger than the pool stands in the queue",
-                (TWO, [("c", 260, 0, 1)], 64, 4, 50, 30, 4),
-                raises=ValueError,
-            ),
-            Case(
-                "a prompt that fits, with an answer that will not",
-                (TWO, [("c", 190, 0, 12)], 64, 4, 50, 30, 4),
-                raises=ValueError,
-            ),
-            Case("one that will just fit", (TWO, [("c", 190, 0, 11)], 64, 4, 50, 48, 4)),
-            Case(
-                "a hit does not make room: it lies in the pool, too",
-                (TWO, [("c", 190, 24, 12)], 64, 4, 50, 48, 4),
-                raises=ValueError,
-            ),
-            Case(
-                "one that can never run, behind a head that must wait",
-                (TWO, [("c", 33, 0, 5), ("d", 260, 0, 1)], 64, 4, 50, 8, 4),
-                raises=ValueError,
-            ),
-            Case(
-                "one that can never run, and all slots are taken",
-                (TWO, [("d", 260, 0, 1)], 64, 2, 50, 30, 4),
-                raises=ValueError,
-            ),
-            *(Case(f"drawn at random, number {seed}", _drawn(seed)) for seed in range(40)),
-        ],
-        slips=_slips(
-            _plan,
-            {
-                "in order": "In order of rank alone, a prompt eats the token of an answer behind it.",
-                "answers first": "Its token is set aside for an answer, its place in the plan is not: keep the order.",
-                "zeros": "A request that gets no token has no place in the plan, and nobody is let in for nothing.",
-                "passes the head": "Small requests pass the head for ever, and the large one starves. If the head "
-                "must wait, all wait.",
-                "whole prompts": "That is more than the budget leaves: the rest of the prompt comes in later steps.",
-                "hit counted twice": "The blocks of the hit are there already. Only the missing ones come from the "
-                "free ones.",
-                "blocks stay free": "Whoever is let in takes blocks: the next one finds fewer.",
-                "blocks for the chunk": "Let it in only with blocks for all that is known of it: a half-read prompt "
-                "that gets stuck helps nobody.",
-                "hit at the door": "The blocks of a hit are blocks of the pool: at its end it holds them, too.",
-                "fits the prompt": "The prompt fits, its answer will not. Count what it holds at its end: "
-                "total + left − 1.",
-                "last token stored": "The last token is sampled and never fed, so it takes no position.",
-                "late": "It is refused at the door, wherever it stands: here planning stops before it is reached.",
-                "no door": "It can never run, and as the head of the queue it would stop everybody behind it.",
-            },
-        ),
+        cases=PLANS,
+        slips=bends(_plan, NOT_THAT_PLAN),
         tolerance=EXACT,
     ),
 )
@@ -212,59 +184,41 @@ CHUNK = int(0.05 / PER_TOKEN) - 32
 FREEZE = {
     "freeze": Number(
         1e3 * 6000 * PER_TOKEN,
-        unit="ms",
+        "ms",
         tolerance=0.01,
-        slips=[
-            Slip(
-                1e3 * 3000 * PER_TOKEN,
-                "2N FLOPs a token: a parameter is multiplied and added.",
-            ),
-            Slip(
-                1e3 * 2 * PARAMETERS / BANDWIDTH,
-                "That is one reading of the weights. 6,000 tokens are far right of the ridge.",
-            ),
-        ],
+        slips={
+            1e3 * 3000 * PER_TOKEN: "2N FLOPs a token: a parameter is multiplied and added.",
+            1e3
+            * 2
+            * PARAMETERS
+            / BANDWIDTH: "That is one reading of the weights. 6,000 tokens are far right of the ridge.",
+        },
     ),
     "free": Number(
         PEAK / BANDWIDTH,
-        unit="tokens",
+        "tokens",
         tolerance=0.01,
-        slips=[
-            Slip(
-                2 * PEAK / BANDWIDTH,
-                "A token takes 2 FLOPs per parameter: a multiplication and an addition.",
-            ),
-            Slip(
-                PEAK / BANDWIDTH / 2,
-                "A parameter in bf16 has 2 bytes, and all of them are read.",
-            ),
-        ],
+        slips={
+            2 * PEAK / BANDWIDTH: "A token takes 2 FLOPs per parameter: a multiplication and an addition.",
+            PEAK / BANDWIDTH / 2: "A parameter in bf16 has 2 bytes, and all of them are read.",
+        },
     ),
     "chunk": Number(
-        CHUNK,
-        unit="tokens",
-        tolerance=0.01,
-        slips=[Slip(CHUNK + 32, "The 32 answers are tokens of the step, too.")],
+        CHUNK, "tokens", tolerance=0.01, slips={CHUNK + 32: "The 32 answers are tokens of the step, too."}
     ),
     "steps": Number(
         -(-6000 // CHUNK),
-        unit="steps",
-        slips=[
-            Slip(6000 // CHUNK, "Round up: the last chunk is a step, however short."),
-            Slip(1, "In one step it is the freeze that we want to be rid of."),
-        ],
+        "steps",
+        slips={
+            6000 // CHUNK: "Round up: the last chunk is a step, however short.",
+            1: "In one step it is the freeze that we want to be rid of.",
+        },
     ),
 }
 
 
 exercises.add(
     "the-freeze",
-    title="A freeze, and the chunk that ends it",
-    kind="predict",
-    difficulty=2,
-    importance=5,
-    minutes=12,
-    points=2,
     shows="Three divisions tell how long a prompt stops everybody, and how small its pieces must be.",
     check=Numbers(FREEZE),
 )
@@ -278,69 +232,54 @@ def _sampled(work, requests, mode=""):
     for name, start, count in work:
         prompt, output = requests[name]
         total, end = prompt + output, start + count
-        last = end == total
-        if mode == "one token":
-            last = count == 1
-        elif mode == "exactly the prompt":
-            last = end == prompt or (count == 1 and end > prompt)
-        elif mode == "one too late":
-            last = end > total
-        elif mode == "one too early":
-            last = end >= total - 1
-        elif mode == "from inside":
-            last = end == total and (output == 0 or start >= prompt)
-        elif mode == "everybody":
-            last = True
+        last = {
+            "one token": count == 1,
+            "exactly the prompt": end == prompt or (count == 1 and end > prompt),
+            "one too late": end > total,
+            "one too early": end >= total - 1,
+            "from inside": end == total and (output == 0 or start >= prompt),
+            "everybody": True,
+        }.get(mode, end == total)
         if last:
             names.append(name)
     return names
 
 
+PIECES: dict[str, Any] = {
+    "two answers": ([("b", 5, 1), ("a", 12, 1)], {"a": (10, 3), "b": (5, 1)}),
+    "a prompt in one piece": ([("a", 0, 10)], {"a": (10, 0)}),
+    "the first of three chunks": ([("a", 0, 4)], {"a": (10, 0)}),
+    "the last chunk is one token": ([("a", 9, 1)], {"a": (10, 0)}),
+    "a chunk of one token in the middle": ([("a", 4, 1)], {"a": (10, 0)}),
+    "a prompt of one token": ([("a", 0, 1)], {"a": (1, 0)}),
+    "preempted after 6 tokens, read again: a chunk that ends inside its answer": Case(
+        args=([("a", 10, 3), ("c", 0, 4), ("b", 7, 1)], {"a": (10, 6), "b": (4, 4), "c": (9, 0)}),
+        slip="This request had written 6 tokens. Until they are computed again, too, there is nothing new to sample.",
+    ),
+    "… a chunk that ends at the end of its prompt": ([("a", 0, 10), ("b", 7, 1)], {"a": (10, 6), "b": (4, 4)}),
+    "… a chunk that leaves one token": ([("a", 10, 5)], {"a": (10, 6)}),
+    "… a chunk of one token inside its answer": ([("a", 13, 1)], {"a": (10, 6)}),
+    "… and the chunk that catches up": ([("a", 13, 3)], {"a": (10, 6)}),
+    "… or all of it in one piece": ([("a", 0, 16)], {"a": (10, 6)}),
+    "nobody": ([], {"a": (10, 6)}),
+}  # fmt: skip
+
+TOO_EARLY = {
+    "from inside": "A chunk may begin in the prompt and end with the answer: only the end counts.",
+    "one token": "A single token may be a chunk of a prompt, and a last chunk may be longer than one.",
+    "exactly the prompt": "At the end of its prompt a preempted request has still to read its own answer.",
+    "one too early": "One token is missing: its keys and values are needed before the next is sampled.",
+    "one too late": "Computed equals total: that is the moment, not one step later.",
+    "everybody": "Between the first chunk and the last there is nothing to sample.",
+}
+
 exercises.add(
     "early-sample",
-    title="A token too early",
-    kind="debug",
-    difficulty=3,
-    importance=5,
-    minutes=12,
-    points=3,
     shows="One condition is right for answers, for prompts, and for everything between.",
     check=Cases(
         reference=_sampled,
-        cases=lambda: [
-            Case("two answers", ([("b", 5, 1), ("a", 12, 1)], {"a": (10, 3), "b": (5, 1)})),
-            Case("a prompt in one piece", ([("a", 0, 10)], {"a": (10, 0)})),
-            Case("the first of three chunks", ([("a", 0, 4)], {"a": (10, 0)})),
-            Case("the last chunk is one token", ([("a", 9, 1)], {"a": (10, 0)})),
-            Case("a chunk of one token in the middle", ([("a", 4, 1)], {"a": (10, 0)})),
-            Case("a prompt of one token", ([("a", 0, 1)], {"a": (1, 0)})),
-            Case(
-                "preempted after 6 tokens, read again: a chunk that ends inside its answer",
-                ([("a", 10, 3), ("c", 0, 4), ("b", 7, 1)], {"a": (10, 6), "b": (4, 4), "c": (9, 0)}),
-                slip="This request had written 6 tokens. Until they are computed again, too, "
-                "there is nothing new to sample.",
-            ),
-            Case(
-                "… a chunk that ends at the end of its prompt",
-                ([("a", 0, 10), ("b", 7, 1)], {"a": (10, 6), "b": (4, 4)}),
-            ),
-            Case("… a chunk that leaves one token", ([("a", 10, 5)], {"a": (10, 6)})),
-            Case("… a chunk of one token inside its answer", ([("a", 13, 1)], {"a": (10, 6)})),
-            Case("… and the chunk that catches up", ([("a", 13, 3)], {"a": (10, 6)})),
-            Case("… or all of it in one piece", ([("a", 0, 16)], {"a": (10, 6)})),
-            Case("nobody", ([], {"a": (10, 6)})),
-        ],
-        slips=_slips(
-            _sampled,
-            {
-                "from inside": "A chunk may begin in the prompt and end with the answer: only the end counts.",
-                "one token": "A single token may be a chunk of a prompt, and a last chunk may be longer than one.",
-                "exactly the prompt": "At the end of its prompt a preempted request has still to read its own answer.",
-                "one too early": "One token is missing: its keys and values are needed before the next is sampled.",
-                "one too late": "Computed equals total: that is the moment, not one step later.",
-                "everybody": "Between the first chunk and the last there is nothing to sample.",
-            },
-        ),
+        cases=PIECES,
+        slips=bends(_sampled, TOO_EARLY),
         tolerance=EXACT,
     ),
     given="broken_sampled",
@@ -379,6 +318,9 @@ def _request(rank: float, prompt: list[int], output: list[int], table: list[int]
     return {"rank": rank, "prompt": prompt, "output": output, "computed": computed, "table": table}
 
 
+FIRST = _request(1.0, [5], [0], [0])
+
+
 def _any_order_of_free(result: Any) -> Any:
     """Which blocks are free counts, not in which order they are listed."""
     try:
@@ -388,81 +330,48 @@ def _any_order_of_free(result: Any) -> Any:
         return result
 
 
+PREEMPTED: dict[str, Any] = {
+    "younger requests wait": (
+        [FIRST, _request(2.5, [8, 3], [9, 4], [1])], [_request(3.0, [1], [], []), _request(4.0, [1, 2], [], [])], []
+    ),
+    "nobody waits": ([_request(1.0, [5, 6], [7], [0]), _request(2.0, [8, 0, 3], [9, 4], [2, 1])], [], [3]),
+    "two better ones wait, too": (
+        [FIRST, _request(2.5, [8, 3], [9], [1])], [_request(rank, [1], [4, 4], []) for rank in (2.0, 2.2, 4.0)], [2]
+    ),
+    "all who wait are better": (
+        [FIRST, _request(2.5, [8, 3], [9], [1])], [_request(rank, [1], [4], []) for rank in (2.0, 2.2)], [2]
+    ),
+    "the only one, half through its prompt": (
+        [{**_request(1.0, [5, 6, 7, 8], [], [1, 0]), "computed": 2}], [], [2, 3]
+    ),
+    "blocks of large numbers, some are free already": (
+        [_request(1.0, [5], [0], [11]), _request(3.0, [8, 3, 1], [9], [40, 7, 12])],
+        [_request(5.0, [1], [], [])],
+        [30, 2],
+    ),
+    "a preempted one is preempted again": ([_request(1.0, [5], [0, 0, 0], [3])], [_request(9.0, [1], [], [])], []),
+}  # fmt: skip
+
+FORGOTTEN = {
+    "forgets": "The queue is right; the answer still begins again, and with a temperature it will be another one.",
+    "at the end": "The answer is kept; but at the end of the queue everybody who comes later passes it.",
+    "at the front": "In front of the queue it may pass a better rank, and will be preempted for it.",
+    "behind the head": "More than one of those who wait may be better: look for the first that is not.",
+    "nowhere": "Nobody who waits has a larger rank, and the request is lost: then it goes last.",
+    "keeps computed": "Its blocks are gone, so nothing of it is computed: it would read other people's keys.",
+    "into the prompt": "Then the answer's length starts at zero again, and penalties and stops forget "
+    "it. Nothing has to move: total is prompt and output.",
+    "leaks": "One of its blocks never comes back. All of them are free now.",
+    "keeps table": "The blocks are free and its table still names them: soon two requests will share them.",
+}
+
 exercises.add(
     "forgotten-answer",
-    title="The answer that began again",
-    kind="debug",
-    difficulty=3,
-    importance=5,
-    minutes=15,
-    points=3,
     shows="Preemption must go unnoticed, by the reader and by the queue.",
     check=Cases(
         reference=_preempt,
-        cases=lambda: [
-            Case(
-                "younger requests wait",
-                (
-                    [_request(1.0, [5], [0], [0]), _request(2.5, [8, 3], [9, 4], [1])],
-                    [_request(3.0, [1], [], []), _request(4.0, [1, 2], [], [])],
-                    [],
-                ),
-            ),
-            Case(
-                "nobody waits",
-                ([_request(1.0, [5, 6], [7], [0]), _request(2.0, [8, 0, 3], [9, 4], [2, 1])], [], [3]),
-            ),
-            Case(
-                "two better ones wait, too",
-                (
-                    [_request(1.0, [5], [0], [0]), _request(2.5, [8, 3], [9], [1])],
-                    [_request(rank, [1], [4, 4], []) for rank in (2.0, 2.2, 4.0)],
-                    [2],
-                ),
-            ),
-            Case(
-                "all who wait are better",
-                (
-                    [_request(1.0, [5], [0], [0]), _request(2.5, [8, 3], [9], [1])],
-                    [_request(rank, [1], [4], []) for rank in (2.0, 2.2)],
-                    [2],
-                ),
-            ),
-            Case(
-                "the only one, half through its prompt",
-                ([{**_request(1.0, [5, 6, 7, 8], [], [1, 0]), "computed": 2}], [], [2, 3]),
-            ),
-            Case(
-                "blocks of large numbers, some are free already",
-                (
-                    [_request(1.0, [5], [0], [11]), _request(3.0, [8, 3, 1], [9], [40, 7, 12])],
-                    [_request(5.0, [1], [], [])],
-                    [30, 2],
-                ),
-            ),
-            Case(
-                "a preempted one is preempted again",
-                ([_request(1.0, [5], [0, 0, 0], [3])], [_request(9.0, [1], [], [])], []),
-            ),
-        ],
-        slips=_slips(
-            _preempt,
-            {
-                "forgets": "The queue is right; the answer still begins again, and with a temperature it will be "
-                "another one.",
-                "at the end": "The answer is kept; but at the end of the queue everybody who comes later passes it.",
-                "at the front": "In front of the queue it may pass a better rank, and will be preempted for it.",
-                "behind the head": "More than one of those who wait may be better: look for the first that is not.",
-                "nowhere": "Nobody who waits has a larger rank, and the request is lost: then it goes last.",
-                "keeps computed": "Its blocks are gone, so nothing of it is computed: it would read other people's "
-                "keys.",
-                "into the prompt": "Then the answer's length starts at zero again, and penalties and stops forget "
-                "it. Nothing has to move: total is prompt and output.",
-                "leaks": "One of its blocks never comes back. All of them are free now.",
-                "keeps table": "The blocks are free and its table still names them: soon two requests will share "
-                "them.",
-            },
-        ),
+        cases=PREEMPTED,
+        slips=bends(_preempt, FORGOTTEN),
         tolerance=EXACT,
         view=_any_order_of_free,
     ),
@@ -473,12 +382,6 @@ exercises.add(
 
 exercises.add(
     "chunk-claims",
-    title="What chunks cost, according to the web",
-    kind="literature",
-    difficulty=3,
-    importance=4,
-    minutes=12,
-    points=2,
     shows="What a prompt pays again when it is cut, and how often.",
     check=Statements(
         false="b",
@@ -493,17 +396,15 @@ exercises.add(
         },
         number=Number(
             7.5,
-            unit="times the prompt's cache",
+            "times the prompt's cache",
             tolerance=0.005,
-            slips=[
-                Slip(8.5, "A chunk's own keys are fresh. Count those of the chunks before it."),
-                Slip(8, "The last chunk is read by nobody: 0 + 1 + … + 15 chunks, not 0.5 · 16²."),
-                Slip(15, "That is how often the first chunk is read. The later ones are read less often."),
-                Slip(120, "That is in chunks. A prompt has 16 of them."),
-                Slip(
-                    6.25, "6.25 % is 1/16, the claim's number. Add up the chunks that each chunk reads again."
-                ),
-            ],
+            slips={
+                8.5: "A chunk's own keys are fresh. Count those of the chunks before it.",
+                8: "The last chunk is read by nobody: 0 + 1 + … + 15 chunks, not 0.5 · 16².",
+                15: "That is how often the first chunk is read. The later ones are read less often.",
+                120: "That is in chunks. A prompt has 16 of them.",
+                6.25: "6.25 % is 1/16, the claim's number. Add up the chunks that each chunk reads again.",
+            },
         ),
     ),
 )
@@ -536,12 +437,6 @@ def _return_ms(choice: dict[str, Any]) -> float:
 
 exercises.add(
     "three-limits",
-    title="Three limits, one server",
-    kind="decide",
-    difficulty=3,
-    importance=5,
-    minutes=15,
-    points=3,
     shows="A token budget must be small enough for one limit and large enough for another, and a card "
     "decides if there is one.",
     check=Decision(
@@ -576,7 +471,7 @@ exercises.add(
                 "the bus take?",
             ),
         ],
-        cost=lambda choice: float(CHIPS[choice["chip"]].price_per_hour or 0),
+        cost=lambda choice: hourly(choice["chip"])[choice["chip"]],
         unit="$ per hour",
         within=0.02,
         dearer="It works, but a cheaper card does, too, with the right budget and the right way to preempt.",
