@@ -2,10 +2,14 @@
 
 import json
 from importlib.metadata import entry_points
+from pathlib import Path
 
 from docutils import nodes
 from docutils.utils import new_document
 
+from lumen import explore
+from lumen.explore.figures.theme import BRIGHT, palette
+from lumen.explore.labs.lab import ink
 from lumen.explore.sphinx_ext import MIME, PlotlyMime, figure_html, fold_reveals, for_the_page
 
 
@@ -87,3 +91,11 @@ def test_reveals_in_a_row_become_one_fold():
 def test_the_book_finds_the_renderer():
     found = [e.value for e in entry_points(group="myst_nb.mime_renderers")]
     assert "lumen.explore.sphinx_ext:PlotlyMime" in found, "install the package: pip install -e ."
+
+
+def test_labs_have_the_figures_colours_light_and_dark():
+    """A lab's `var(--lumen-blue,…)` falls back on the palette; the book's style sheet holds the brighter twins."""
+    css = (Path(explore.__file__).parent / "static" / "explore.css").read_text("utf8")
+    for (name, color), bright in zip(vars(palette).items(), BRIGHT, strict=True):
+        assert vars(ink)[name] == f"var(--lumen-{name},{color})"
+        assert f"--lumen-{name}: {bright};" in css

@@ -11,8 +11,7 @@ from typing import Any
 from IPython.display import display
 
 from lumen.bench.interference import Meeting, meet
-from lumen.explore.figures.theme import palette
-from lumen.explore.labs.lab import on_press, show_recorded, why_static
+from lumen.explore.labs.lab import ink, on_press, show_recorded, why_static
 from lumen.explore.prose.boxes import milliseconds, numbers
 
 BUDGETS = (16, 32, 64, 128, 256, 512, 1024, 2048)
@@ -43,7 +42,7 @@ class BudgetLab:
         gaps = [b - a for a, b in pairwise(line)]
         top, chunks = max(gaps), sum(any(n > 1 for _, n in pieces) for *_, pieces in done.steps)
         bars = "".join(
-            f'<i style="flex:1 1 0;background:{palette.orange if end <= done.ttft + 1e-9 else palette.blue};'
+            f'<i style="flex:1 1 0;background:{ink.orange if end <= done.ttft + 1e-9 else ink.blue};'
             f'height:{max(1, round(100 * gap / top))}%"></i>'
             for gap, end in zip(gaps, line[1:], strict=True)
         )

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 from IPython.display import HTML, display
 
+from lumen.explore.figures.theme import palette
 from lumen.explore.prose.boxes import BOX, SOFT, is_static
 
 LIVE = "Live in Jupyter and Colab: run this cell to try your own. Below: the run recorded for this page."
+# Colours for HTML: on the book's dark page `explore.css` says them brighter; a notebook has those of the figures.
+ink = SimpleNamespace(**{name: f"var(--lumen-{name},{color})" for name, color in vars(palette).items()})
 _NO_WIDGETS = "This lab needs ipywidgets: pip install ipywidgets and restart the kernel. Until then, one run:"
 
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from IPython.display import display
 
-from lumen.explore.figures.theme import palette
-from lumen.explore.labs.lab import on_press, show_recorded, why_static
+from lumen.explore.labs.lab import ink, on_press, show_recorded, why_static
 from lumen.explore.prose.boxes import milliseconds, numbers
 from lumen.loadgen import Record, arrivals, percentile, samples, summarize
 from lumen.loadgen.prompts import from_text
@@ -58,7 +57,7 @@ class LoadLab:
         waits = samples(good, "ttft", intended=True)
         summary = summarize(self.records, duration=self.seconds)
         heights = [max(1, round(100 * wait / max(waits))) for wait in waits]
-        style = f"flex:1 1 0;background:{palette.blue}"
+        style = f"flex:1 1 0;background:{ink.blue}"
         bars = "".join(f'<i style="{style};height:{height}%"></i>' for height in heights)
         words = f"Time to first token of {len(waits)} requests in the order they came, up to {milliseconds(max(waits))}"
         chart = (

@@ -14,8 +14,7 @@ from IPython.display import display
 
 from lumen.cache.pool import BlockPool
 from lumen.cache.prefix import HashPrefix
-from lumen.explore.figures.theme import palette
-from lumen.explore.labs.lab import show_recorded, why_static
+from lumen.explore.labs.lab import ink, show_recorded, why_static
 from lumen.explore.prose.boxes import SOFT
 
 Encode = Callable[[str], list[int]]
@@ -120,8 +119,8 @@ class PromptOrderLab:
         bars = "".join(
             f'<div style="display:grid;grid-template-columns:1.2em 1fr 9em;gap:8px;align-items:center">'
             f'<span style="{SOFT}">{i}</span><span style="display:flex;height:13px">'
-            f'<span style="background:{palette.blue};width:{100 * h / longest:.1f}%"></span>'
-            f'<span style="background:{palette.orange};width:{100 * (length - h) / longest:.1f}%"></span></span>'
+            f'<span style="background:{ink.blue};width:{100 * h / longest:.1f}%"></span>'
+            f'<span style="background:{ink.orange};width:{100 * (length - h) / longest:.1f}%"></span></span>'
             f"<span>{h} of {length} found</span></div>"
             for i, (h, length) in enumerate(found, 1)
         )

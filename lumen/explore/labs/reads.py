@@ -8,8 +8,7 @@ from typing import Any
 
 from IPython.display import display
 
-from lumen.explore.figures.theme import palette
-from lumen.explore.labs.lab import on_press, show_recorded, why_static
+from lumen.explore.labs.lab import ink, on_press, show_recorded, why_static
 from lumen.explore.prose.boxes import SOFT
 
 MOST_PROMPT = 40  # rows that can still be looked at
@@ -98,7 +97,7 @@ class CacheReadsLab:
         )
 
     def _line(self, index: int, share: float, longest: float, fresh: bool) -> str:
-        color, word = (palette.orange, "computed") if fresh else (palette.blue, "read")
+        color, word = (ink.orange, "computed") if fresh else (ink.blue, "read")
         text = html.escape(repr(self.tokenizer.decode([self.ids[index]], skip_special=False))[1:-1])
         return (
             f'<div style="{ROW}">'

@@ -9,8 +9,7 @@ from typing import Any
 
 from IPython.display import display
 
-from lumen.explore.figures.theme import palette
-from lumen.explore.labs.lab import on_press, show_recorded, why_static
+from lumen.explore.labs.lab import ink, on_press, show_recorded, why_static
 from lumen.explore.prose.boxes import SOFT, numbers
 from lumen.semantic.check import check
 from lumen.semantic.encoder import Encoder, unit
@@ -66,7 +65,7 @@ class SemanticLab:
         """The comparison as HTML."""
         done = self.compare(stored, asked)
         ends = "The stored answer is served." if done.hit else "A miss: the model is asked."
-        color = palette.blue if done.hit else palette.orange
+        color = ink.blue if done.hit else ink.orange
         return (
             f'<p style="margin:6px 0"><span style="{SOFT}">stored</span> {html.escape(stored)}<br>'
             f'<span style="{SOFT}">asked</span> {html.escape(asked)}</p>'

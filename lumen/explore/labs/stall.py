@@ -7,8 +7,7 @@ from typing import Any
 
 from IPython.display import display
 
-from lumen.explore.figures.theme import palette
-from lumen.explore.labs.lab import on_press, show_recorded, why_static
+from lumen.explore.labs.lab import ink, on_press, show_recorded, why_static
 from lumen.explore.prose.boxes import milliseconds, numbers
 from lumen.loadgen import Record, percentile
 
@@ -49,7 +48,7 @@ class StallLab:
         gaps = done.itl
         top = max(gaps)
         bars = "".join(
-            f'<i style="flex:1 1 0;background:{palette.orange if gap > 3 * percentile(gaps, 50) else palette.blue};'
+            f'<i style="flex:1 1 0;background:{ink.orange if gap > 3 * percentile(gaps, 50) else ink.blue};'
             f'height:{max(1, round(100 * gap / top))}%"></i>'
             for gap in gaps
         )
