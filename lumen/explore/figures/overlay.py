@@ -9,16 +9,19 @@ from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
+from lumen.bench.estimate import Estimate
 from lumen.explore.figures.theme import figure, label_line, log_axis, nice_ticks, palette
 from lumen.explore.prose.guesses import Guess
 
-Value = float | Sequence[float]
+Value = float | Sequence[float] | Estimate
 YOURS = "your guess"  # static/plotly-render.js writes the same name
 
 
 def _samples(name: str, value: Value, *, log: bool) -> list[float]:
-    """A number, or raw samples of it, as a list of floats that the axis can show."""
-    if not isinstance(value, (int, float)):
+    """A number, raw samples of it, or an estimate's ends and middle, as a list of floats that the axis can show."""
+    if isinstance(value, Estimate):
+        samples = [value.low, value.value, value.high] if value.low < value.high else [value.value]
+    elif not isinstance(value, (int, float)):
         samples = [float(v) for v in getattr(value, "samples", value)]
     else:
         samples = [float(value)]
@@ -34,22 +37,26 @@ def _number(value: float) -> str:
 
 def reveal(
     *,
-    model: float,
+    model: Value,
     measured: Value,
     unit: str,
     title: str,
     guess: Guess | float | None = None,
     what: str = "",
     log: bool = True,
+    within: tuple[float, float] | None = None,
     names: tuple[str, str] = ("model", "measured"),
 ) -> go.Figure:
     """The reader's guess, the model's prediction and the measurement on one axis; whiskers show the whole spread.
 
     `guess` is what `guess(...)` returned, or a number; without a number yet there is no such row, and the book's page
-    adds it when the reader has filled the box. `measured` is a number, raw samples, or anything with `.samples` (a
-    `lumen.bench.Timing`); its median is the dot. `title` states the finding, `what` names the quantity on the axis,
-    `unit` its unit. Above-zero values unless `log=False`. `names` are those of the two rows: ("formula", "simulated")
-    where no clock ran. Returns the figure: put it on the cell's last line.
+    adds it when the reader has filled the box. `measured` is a number, raw samples, anything with `.samples` (a
+    `lumen.bench.Timing`), whose median is the dot, or an `Estimate`, whose interval the whiskers are; `model` likewise.
+    `title` states the finding, `what` names the quantity on the axis, `unit` its unit ("" for none). Above-zero values
+    unless `log=False`. `within` are the ends of a quantity that has them, (0, 100) for a share in percent: the axis
+    shows all of it, so that near looks near. `names` are those of the two rows: ("formula", "simulated") where no clock
+    ran. Returns the figure: put it on the cell's last line. ValueError without `what` and `unit`, for `within` on a
+    logarithmic axis, and for a value that it does not hold.
 
     >>> reveal(guess=10, model=109.1, measured=[9.1, 9.4, 9.9], unit="times", title="The clock gains less")
     """
@@ -60,11 +67,19 @@ def reveal(
     said = guess.value if isinstance(guess, Guess) else guess
     if said is not None and not (isinstance(guess, Guess) and log and said <= 0):
         rows.insert(0, (YOURS, _samples("guess", said, log=log), palette.grey, "circle-open"))
-    words = textwrap.wrap(f"{what} ({unit})" if what else unit, 36)  # a phone's width
+    if within and log:
+        raise ValueError("a logarithmic axis has no ends: give log=False where the quantity lies within two")
+    axis = f"{what} ({unit})" if what and unit else what or unit
+    words = textwrap.wrap(axis, 36)  # a phone's width
     height = 260 + 18 * (len(words) - 1)
     fig = figure(title, x="<br>".join(words), y="source of the number", height=height, log_x=log)
     everything = [v for _, samples, _, _ in rows for v in samples]
-    ends = _room(min(everything), max(everything), log)
+    ends = list(within) if within else _room(min(everything), max(everything), log)
+    if within:
+        shown = [v for name, samples, _, _ in rows for v in samples if name != YOURS]
+        if min(shown) < ends[0] or max(shown) > ends[1]:
+            raise ValueError(f"the axis is to end at {ends[0]:g} and {ends[1]:g}, and there are {shown}")
+        ends = [min(ends[0], *everything), max(ends[1], *everything)]  # a guess beyond the ends is shown, too
     for name, samples, color, symbol in rows:
         mid = statistics.median(samples)
         place = ((math.log10(mid) if log else mid) - ends[0]) / (ends[1] - ends[0])  # 0 left, 1 right
@@ -80,16 +95,20 @@ def reveal(
             mode="markers+text",
             marker={"color": color, "size": 13, "symbol": symbol, "line": {"width": 2.5, "color": color}},
             error_x=spread | {"color": color, "type": "data"} if len(samples) > 1 else None,
-            text=[f"{_number(mid)} {unit}"],
+            text=[f"{_number(mid)} {unit}".rstrip()],
             textposition="top right" if place < 0.3 else "top left" if place > 0.7 else "top center",
             hovertemplate=f"{name}: %{{x:.4g}} {unit}<extra></extra>",
+            cliponaxis=False if within else None,  # a dot on the end of the axis is a whole dot
         )
     fig.update_xaxes(range=ends)
     if log:
         log_axis(fig, "x", nice_ticks(10 ** ends[0], 10 ** ends[1]))
     fig.update_yaxes(title_text=None, type="category", range=[len(rows) - 0.4, -0.8])
+    if within:  # room for a dot on the left end
+        fig.update_yaxes(ticks="outside", ticklen=9, tickcolor="rgba(0,0,0,0)")
     if rows[0][0] != YOURS:  # the page's script adds the reader's row
-        fig.update_layout(meta={"guess": guess.id if isinstance(guess, Guess) else "", "unit": unit})
+        meta = {"guess": guess.id if isinstance(guess, Guess) else "", "unit": unit}
+        fig.update_layout(meta=meta | ({"whole": True} if within else {}))
     return fig
 
 

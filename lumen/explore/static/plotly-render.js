@@ -37,7 +37,8 @@
     const axis = fig.layout.xaxis, log = axis.type === "log", value = Number(from.dataset.value);
     if (log && value <= 0) return;
     const at = log ? Math.log10(value) : value, pad = 0.15 * (axis.range[1] - axis.range[0]);
-    if (at < axis.range[0] + pad || at > axis.range[1] - pad) {
+    const edge = wanted.whole ? 0 : pad; // a whole axis, 0 to 100 %, grows only for a guess beyond it
+    if (at < axis.range[0] + edge || at > axis.range[1] - edge) {
       axis.range = [Math.min(axis.range[0], at - pad), Math.max(axis.range[1], at + pad)];
       if (log && axis.range[1] - axis.range[0] > 2) { // decades in place of ticks that end where the model ends
         delete axis.tickvals; delete axis.ticktext;

@@ -2,6 +2,7 @@
 
 import pytest
 
+from lumen.bench import Estimate
 from lumen.explore.figures import overlay
 from lumen.explore.prose import show
 
@@ -83,3 +84,33 @@ def test_a_reveal_without_a_clock_says_so():
         model=46.0, measured=45.7, unit="%", title="Simulated", log=False, names=("formula", "simulated")
     )
     assert [trace.y[0] for trace in fig.data] == ["formula", "simulated"]
+
+
+def test_a_reveal_draws_an_interval_and_the_whole_of_a_share():
+    """60.0 and 60.6 % must look near, and the interval around either must be seen."""
+    model, found = Estimate(60.0, 48.7, 70.3, 75, "%"), Estimate(60.6, 53.1, 67.6, 170, "%")
+    fig = overlay.reveal(
+        model=model, measured=found, unit="%", what="hits", title="t", log=False, within=(0, 100)
+    )
+    for trace, est in zip(fig.data, (model, found), strict=True):
+        assert trace.x[0] == est.value
+        assert trace.x[0] + trace.error_x.array[0] == pytest.approx(est.high)
+        assert trace.x[0] - trace.error_x.arrayminus[0] == pytest.approx(est.low)
+    assert list(fig.layout.xaxis.range) == [0, 100] and fig.layout.meta["whole"]
+
+
+def test_a_quantity_without_a_unit_is_named_without_one():
+    fig = overlay.reveal(
+        model=1.0, measured=0.99, unit="", what="cosine", title="t", log=False, within=(0, 1)
+    )
+    assert fig.data[0].text[0] == "1" and fig.layout.xaxis.title.text == "cosine"
+    assert list(fig.layout.xaxis.range) == [0, 1]  # no cosine of 1.04
+
+
+def test_a_guess_beyond_the_ends_is_shown_a_measurement_beyond_them_refused():
+    fig = overlay.reveal(guess=150, model=1.0, measured=2.0, unit="%", title="t", log=False, within=(0, 100))
+    assert list(fig.layout.xaxis.range) == [0, 150]
+    with pytest.raises(ValueError, match="is to end at"):
+        overlay.reveal(model=1.0, measured=120.0, unit="%", title="t", log=False, within=(0, 100))
+    with pytest.raises(ValueError, match="log=False"):
+        overlay.reveal(model=1.0, measured=2.0, unit="%", title="t", within=(0, 100))
