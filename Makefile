@@ -40,10 +40,11 @@ test: proof-env lint unit notebook-tests book browser-tests ## everything CI pro
 	@echo "== test: all of it passed"
 
 lint:
-	@echo "== lint: ruff, format, mypy"
+	@echo "== lint: ruff, format, mypy, who imports whom"
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy
+	@$(PY) -c "from importlinter.cli import lint_imports_command as run; run()" --no-logo --no-cache
 
 unit:
 	@echo "== unit: the package, the tools, the generated files"

@@ -45,7 +45,8 @@ class GenerateLab:
         self, prompt: str, limit: int, temperature: float, chat: bool = False, on_text: Any = None
     ) -> Any:
         """Generate; `on_text(text so far)` is called now and then. Returns the Completion, with its times."""
-        from lumen import SamplingParams, generate
+        from lumen.decode import generate
+        from lumen.sampling import SamplingParams
 
         ids = self.tokenizer.encode(prompt)
         if chat:
