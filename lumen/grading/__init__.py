@@ -51,7 +51,7 @@ from .grader import Grader
 from .kinds import Case, Cases, Constraint, Decision, Number, Numbers, Plan, Slip, Statements
 from .probe import Probe
 from .run import LimitReached
-from .sets import chapters, load
+from .sets import chapters, exercise_set
 from .verdict import NOT_STARTED, RIGHT, WRONG, GradingError, NotStarted, Scoreboard, Verdict, Wrong
 
 __all__ = [
@@ -91,9 +91,9 @@ __all__ = [
     "check",
     "counters",
     "difference",
+    "exercise_set",
     "for_chapter",
     "header",
-    "load",
     "points",
     "scoreboard",
     "table",
@@ -102,12 +102,12 @@ __all__ = [
 
 def for_chapter(chapter: str | int) -> Grader:
     """The kernel's one grader for a chapter, `4`, `"04"` or `"04_kv_cache"`."""
-    return _grader(load(chapter).chapter)
+    return _grader(exercise_set(chapter).chapter)
 
 
 @cache
 def _grader(chapter: str) -> Grader:
-    return Grader(load(chapter))
+    return Grader(exercise_set(chapter))
 
 
 def check(chapter: str | int, id: str, answer: Any, strict: bool | None = None) -> Verdict:
@@ -122,14 +122,14 @@ def scoreboard(chapter: str | int) -> Scoreboard:
 
 def table(chapter: str | int) -> str:
     """The Markdown table of the chapter's exercises: title, kind, difficulty, importance, minutes."""
-    return load(chapter).table()
+    return exercise_set(chapter).table()
 
 
 def header(chapter: str | int, id: str) -> str:
     """The Markdown above an exercise: kind, ratings, minutes and points."""
-    return load(chapter)[id].header()
+    return exercise_set(chapter)[id].header()
 
 
 def points(chapter: str | int) -> dict[str, int]:
     """Points by exercise id: what the check cells' nbgrader metadata must say."""
-    return load(chapter).points()
+    return exercise_set(chapter).points()

@@ -28,4 +28,6 @@ def test_every_header_stands_in_the_text(path):
 @pytest.mark.parametrize("chapter", sets.chapters())
 def test_the_minutes_to_practise_are_those_of_the_exercises(chapter):
     (row,) = (row for row in repo.chapters().values() if row.number == chapter)
-    assert row.minutes["practise"] == sum(one.minutes for one in sets.load(chapter).exercises.values())
+    assert row.minutes["practise"] == sum(
+        one.minutes for one in sets.exercise_set(chapter).exercises.values()
+    )

@@ -6,7 +6,7 @@ from lumen import grading
 from lumen.grading.kinds import loop as says
 from tests.grading import loops
 
-SET = grading.load("01")
+SET = grading.exercise_set("01")
 LOOPS = {"loop": loops.bent(), "three-faults": loops.half_mended()}
 
 

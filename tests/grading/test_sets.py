@@ -16,7 +16,7 @@ from tests.grading import example_answers, example_set
 from tests.grading.not_yet import IDLE, NOT_YET, SLIPS
 
 SOLUTIONS = Path(__file__).parents[2] / "solutions"
-SETS = {"example": example_set.exercises, **{f"ch{n}": grading.load(n) for n in grading.chapters()}}
+SETS = {"example": example_set.exercises, **{f"ch{n}": grading.exercise_set(n) for n in grading.chapters()}}
 EXERCISES = [(name, one.id) for name, exercises in SETS.items() for one in exercises]
 SCORE = {}
 

@@ -15,7 +15,7 @@ def chapters() -> list[str]:
     return sorted(name[2:] for name in names if re.fullmatch(r"ch\d\d", name))
 
 
-def load(chapter: str | int) -> ExerciseSet:
+def exercise_set(chapter: str | int) -> ExerciseSet:
     """The set of a chapter, named as `4`, `"04"` or `"04_kv_cache"`.
 
     Raises `UnknownExercise` when there is none.
