@@ -1,4 +1,4 @@
-"""The one generation loop: forward the prompts, then sample and forward one token per row until every row is done.
+"""The one generation loop: forward the prompts, then step (see `lumen.decode.step`) until every row is done.
 
 A row that is done goes on as padding (position -1), so the batch keeps its shape and its neighbours never notice.
 """
@@ -7,85 +7,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from ..cache import Cache, CacheFull, StaticCache
-from ..sampling import SamplingParams, distribution, draw, generators
+from ..sampling import Constraint, SamplingParams, Stream
 from ..sampling.sampler import GREEDY
+from .accept import matched
 from .answer import Answer
 from .batch import pad
+from .completion import Completion
+from .drafter import NOTHING, Drafter, NoDraft
+from .inputs import as_ids, check, matchers
+from .row import DEAD_END, Row
+from .step import forward, propose, verify
 
 if TYPE_CHECKING:
     from ..models.layers import Decoder
 
 OnToken = Callable[[int, int, str], Any]
-
-
-@dataclass
-class Completion:
-    """What one prompt became. Times are seconds since `generate` was called.
-
-    `tokens` are the sampled ids without the end-of-sequence token; `text` is their decoding, cut before a stop
-    string. `finish_reason` is "stop" (end of sequence or stop string) or "length". `num_cached_tokens` of the
-    prompt came from a prefix cache. `token_times[i]` is when sampled token i was known; an end-of-sequence token
-    has its time too.
-    """
-
-    tokens: list[int] = field(default_factory=list)
-    text: str = ""
-    finish_reason: str = "length"
-    num_prompt_tokens: int = 0
-    num_cached_tokens: int = 0
-    token_times: list[float] = field(default_factory=list)
-
-    @property
-    def ttft(self) -> float | None:
-        """Time to first token in seconds; None when no token was made."""
-        return self.token_times[0] if self.token_times else None
-
-    @property
-    def tpot(self) -> float | None:
-        """Time per output token: the mean gap after the first, in seconds; None below two tokens."""
-        n = len(self.token_times)
-        return (self.token_times[-1] - self.token_times[0]) / (n - 1) if n > 1 else None
-
-
-def _as_ids(prompts: Sequence[str | Sequence[int]], tokenizer: Any) -> list[list[int]]:
-    if isinstance(prompts, str) or (prompts and isinstance(prompts[0], int)):
-        raise ValueError(
-            "prompts is a list of prompts, each a string or a list of token ids; "
-            "put brackets around a single one."
-        )
-    if tokenizer is None and any(isinstance(p, str) for p in prompts):
-        raise ValueError("A prompt given as text needs tokenizer=…; pass token ids or the tokenizer.")
-    return [tokenizer.encode(p) if isinstance(p, str) else [int(t) for t in p] for p in prompts]
-
-
-def _check(model: Decoder, prompts: list[list[int]], limit: int) -> None:
-    config = model.config
-    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
-        raise ValueError(f"max_new_tokens must be 0 or a positive integer, got {limit!r}.")
-    for row, ids in enumerate(prompts):
-        if not ids:
-            raise ValueError(
-                f"Prompt {row} is empty: there is nothing to predict from. Give it one token at least."
-            )
-        bad = next((t for t in ids if not 0 <= t < config.vocab_size), None)
-        if bad is not None:
-            raise ValueError(
-                f"Prompt {row} holds token {bad}, outside the vocabulary of {config.name} "
-                f"(0 to {config.vocab_size - 1})."
-            )
-        room = config.max_positions - len(ids) + 1  # the last token is never fed, so it needs no position
-        if limit > room:
-            raise ValueError(
-                f"Prompt {row} has {len(ids)} tokens and asks for {limit} more, but {config.name} knows "
-                f"{config.max_positions} positions. Ask for {max(room, 0)} at most, or shorten the prompt."
-            )
+NO_DRAFT = NoDraft()
 
 
 @torch.inference_mode()
@@ -102,6 +45,8 @@ def generate(
     prefill_chunk: int | None = None,
     extra: Sequence[object] = (),
     on_token: OnToken | None = None,
+    drafter: Drafter = NO_DRAFT,
+    constraint: Constraint | Sequence[Constraint | None] | None = None,
 ) -> list[Completion]:
     """Complete every prompt by at most `max_new_tokens` tokens, all in one batch. Greedy unless `params` says
     otherwise.
@@ -111,12 +56,14 @@ def generate(
     one row per prompt; default is a `StaticCache` of the needed size. `prefill_chunk` feeds prompts in pieces of
     that many tokens. `extra` is what else the cached numbers depend on (tenant, adapter, salt): a cache that
     remembers prefixes shares them only where it is equal. `on_token(row, token, text)` sees each token as it is
-    known, with the text that is certain by then; an exception from it ends generation and reaches the caller. Bad
-    input raises ValueError before the first forward.
+    known, with the text that is certain by then; an exception from it ends generation and reaches the caller.
+    `drafter` guesses tokens that are verified several in a pass: the answers' distribution stays the model's, and
+    greedy answers stay as they are. `constraint`, one for all rows or one or None for each, says which tokens may come.
+    Bad input raises ValueError before the first forward; a grammar that allows nothing, when it comes to that.
     """
     start = time.perf_counter()
-    ids = _as_ids(prompts, tokenizer)
-    _check(model, ids, max_new_tokens)
+    ids = as_ids(prompts, tokenizer)
+    check(model, ids, max_new_tokens)
     settings = [params] * len(ids) if isinstance(params, SamplingParams) else list(params)
     if len(settings) != len(ids):
         raise ValueError(
@@ -126,8 +73,9 @@ def generate(
         raise ValueError("stop strings are found in text, so they need tokenizer=….")
     if prefill_chunk is not None and prefill_chunk < 1:
         raise ValueError(f"prefill_chunk must be 1 or more, got {prefill_chunk}.")
+    held_to = matchers(constraint, len(ids), model.config.vocab_size)
     ends = frozenset(model.config.eos_ids if eos_ids is None else eos_ids)
-    rows = [Answer(max_new_tokens, ends, tokenizer, stop) for _ in ids]
+    answers = [Answer(max_new_tokens, ends, tokenizer, stop) for _ in ids]
     results = [Completion(num_prompt_tokens=len(prompt)) for prompt in ids]
     if not ids or max_new_tokens == 0:
         return results
@@ -143,32 +91,54 @@ def generate(
             f"The longest prompt has {longest} tokens and asks for {max_new_tokens} more, which takes "
             f"{longest + max_new_tokens - 1} positions; this cache reserves {cache.capacity} per row."
         )
-    streams = generators(settings)
+    rows = [
+        Row(i, prompt, answer.tokens, p, Stream(p), max_new_tokens, ends, matcher=matcher)
+        for i, (prompt, answer, p, matcher) in enumerate(zip(ids, answers, settings, held_to, strict=True))
+    ]
 
     held = cache.adopt(ids, extra)
     for result, count in zip(results, held, strict=True):
         result.num_cached_tokens = count
     hidden = _prefill(model, ids, held, cache, prefill_chunk or longest)
-    while True:
-        logits = model.head(hidden)
-        probs = distribution(logits, settings, ids, [row.tokens for row in rows])
-        sampled = draw(probs, streams).tolist()
+    written = [len(prompt) for prompt in ids]  # positions of each row that stand in the cache
+    live, drafts = list(range(len(ids))), [NOTHING] * len(ids)
+    while live:
+        new = verify([rows[i] for i in live], drafts, model.head(hidden))
         now = time.perf_counter() - start
-        for i, row in enumerate(rows):
-            if not row.done:
-                text = row.add(sampled[i])
-                results[i].token_times.append(now)
-                if on_token is not None:
-                    on_token(i, sampled[i], text)
-        if all(row.done for row in rows):
-            cache.keep([prompt + row.tokens for prompt, row in zip(ids, rows, strict=True)], extra)
-            for result, row in zip(results, rows, strict=True):
-                result.tokens, result.text = row.tokens, row.text
-                result.finish_reason = row.finish_reason or "length"
-            return results
-        active = torch.tensor([[not row.done] for row in rows], device=logits.device)
-        tokens = torch.tensor(sampled, device=logits.device)[:, None]
-        hidden = model.hidden(tokens, torch.where(active, cache.lengths[:, None], -1), cache)[:, -1]
+        for i, draft, tokens in zip(live, drafts, new, strict=True):
+            if not tokens:
+                raise ValueError(f"Row {i}: {DEAD_END}")
+            count = _tell(i, answers[i], tokens, on_token)
+            written[i] += count - 1 - len(draft.tokens)
+            results[i].token_times += [now] * count
+            results[i].num_draft_tokens += len(draft.tokens)
+            results[i].num_accepted_tokens += matched(draft.tokens, tokens[:count])
+        if any(draft.tokens for draft in drafts):
+            cache.rewind(written)
+        live = [i for i in live if not answers[i].done]
+        if live:
+            drafts = propose(drafter, [rows[i] for i in live], model.config.vocab_size)
+            fed: list[list[int]] = [[] for _ in ids]
+            for i, draft in zip(live, drafts, strict=True):
+                fed[i] = [answers[i].tokens[-1], *draft.tokens]
+                written[i] += len(fed[i])
+            hidden = forward(model, cache, fed)
+    cache.keep([prompt + answer.tokens for prompt, answer in zip(ids, answers, strict=True)], extra)
+    for result, answer in zip(results, answers, strict=True):
+        result.tokens, result.text = answer.tokens, answer.text
+        result.finish_reason = answer.finish_reason or "length"
+    return results
+
+
+def _tell(row: int, answer: Answer, tokens: list[int], on_token: OnToken | None) -> int:
+    """Give an answer its new tokens until it ends; returns how many it took."""
+    for count, token in enumerate(tokens, 1):
+        text = answer.add(token)
+        if on_token is not None:
+            on_token(row, token, text)
+        if answer.done:
+            return count
+    return len(tokens)
 
 
 def _prefill(model: Decoder, prompts: list[list[int]], held: list[int], cache: Cache, chunk: int) -> Tensor:

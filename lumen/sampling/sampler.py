@@ -1,7 +1,7 @@
 """`distribution` is the only source of probabilities: sampling, acceptance in speculation and residuals all read it.
 
-Order of operations, as in Hugging Face transformers: logit bias, penalties, temperature, top-k, top-p, min-p,
-typical. Engines differ (llama.cpp applies the temperature last), so the order is part of the contract and is
+Order of operations, as in Hugging Face transformers: logit bias, allowed tokens, penalties, temperature, top-k, top-p,
+min-p, typical. Engines differ (llama.cpp applies the temperature last), so the order is part of the contract and is
 tested.
 """
 
@@ -79,17 +79,29 @@ def distribution(
     params: SamplingParams | Sequence[SamplingParams],
     prompt: Sequence[Sequence[int]] | None = None,
     output: Sequence[Sequence[int]] | None = None,
+    *,
+    drafts: Sequence[Sequence[int]] | None = None,
+    allowed: Tensor | None = None,
 ) -> Tensor:
     """The probabilities that the next token is drawn from. logits (B, V) -> (B, V) in fp32, each row sums to 1.
 
     `params` is one for all rows or one per row. `prompt` and `output` are the token ids so far, row by row;
-    only penalties read them. At temperature 0 all the mass is on one token.
+    only penalties read them. At temperature 0 all the mass is on one token. logits (B, T, V) -> (B, T, V): place t of
+    a row stands behind its first t `drafts`. `allowed` bool (B, V) or (B, T, V) leaves the other tokens no chance;
+    ValueError where none is left.
     """
-    if logits.dim() != 2:
-        raise ValueError(f"logits must be (B, V), got {tuple(logits.shape)}.")
+    if logits.dim() not in (2, 3):
+        raise ValueError(f"logits must be (B, V) or (B, T, V), got {tuple(logits.shape)}.")
     rows = [params] * logits.shape[0] if isinstance(params, SamplingParams) else list(params)
     if len(rows) != logits.shape[0]:
         raise ValueError(f"{len(rows)} sampling parameters for {logits.shape[0]} rows of logits.")
+    if allowed is not None and (allowed.dtype != torch.bool or allowed.shape != logits.shape):
+        raise ValueError(
+            f"allowed must be bool of the logits' shape {tuple(logits.shape)}, got {allowed.dtype} "
+            f"{tuple(allowed.shape)}."
+        )
+    if logits.dim() == 3:
+        return _places(logits, rows, prompt, output, drafts, allowed)
     x = logits.float()
 
     def column(name: str) -> Tensor:
@@ -105,6 +117,14 @@ def distribution(
                     )
                 bias[row, token] = value
         x = x + bias
+    if allowed is not None:
+        x = x.masked_fill(~allowed.to(x.device), -math.inf)
+        nothing = (x == -math.inf).all(-1)
+        if bool(nothing.any()):
+            raise ValueError(
+                f"Row {int(nothing.int().argmax())} is allowed no token at all; a grammar allows the end of sequence "
+                "where nothing else may follow."
+            )
     if any(p.penalizes for p in rows):
         x = filters.penalize(
             x, _counts(prompt, x), _counts(output, x),
@@ -124,32 +144,26 @@ def distribution(
     return x.softmax(-1)
 
 
-def generators(params: Sequence[SamplingParams]) -> list[torch.Generator]:
-    """One random stream per row, on the CPU so that a seed means the same draws on every device."""
-    streams = []
-    for p in params:
-        stream = torch.Generator()
-        streams.append(stream)
-        if p.seed is None:
-            stream.seed()
-        else:
-            stream.manual_seed(p.seed)
-    return streams
-
-
-def draw(probs: Tensor, streams: Sequence[torch.Generator]) -> Tensor:
-    """One token per row by inverting the cumulative distribution at one uniform number. probs (B, V) -> (B,) int64.
-
-    Each row uses its own stream, one number per token, so a neighbour never changes a draw. A token of
-    probability zero is never drawn. Greedy rows are read off: their one token needs no sum over the vocabulary.
-    """
-    uniform = torch.tensor(
-        [torch.rand((), generator=g, dtype=torch.float64).item() for g in streams], dtype=torch.float64
-    )
-    most, tokens = probs.max(-1)
-    rows = (most < 1).nonzero().squeeze(-1)
-    if len(rows):
-        cdf = probs[rows].double().cumsum(-1)
-        at = uniform.to(probs.device)[rows, None] * cdf[:, -1:]
-        tokens[rows] = torch.searchsorted(cdf, at, right=True).squeeze(-1).clamp(max=probs.shape[-1] - 1)
-    return tokens
+def _places(
+    logits: Tensor,
+    params: Sequence[SamplingParams],
+    prompt: Sequence[Sequence[int]] | None,
+    output: Sequence[Sequence[int]] | None,
+    drafts: Sequence[Sequence[int]] | None,
+    allowed: Tensor | None,
+) -> Tensor:
+    """(B, T, V): every place is a row of its own, whose output has grown by the drafts before it."""
+    count, width, _ = logits.shape
+    prompts, outputs = None, None
+    if any(p.penalizes for p in params):
+        prompts = [ids for ids in prompt or [[]] * count for _ in range(width)]
+        outputs = [
+            [*ids, *tail[:place]]
+            for ids, tail in zip(output or [[]] * count, drafts or [[]] * count, strict=True)
+            for place in range(width)
+        ]
+    flat = distribution(
+        logits.flatten(0, 1), [p for p in params for _ in range(width)], prompts, outputs,
+        allowed=None if allowed is None else allowed.flatten(0, 1),
+    )  # fmt: skip
+    return flat.unflatten(0, (count, width))

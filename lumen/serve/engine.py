@@ -14,15 +14,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..cache.paged import BlockStore
 from ..cache.prefix import HashPrefix, NoPrefix, Prefix
 from ..cache.radix import RadixPrefix
 from ..decode.answer import Answer
+from ..decode.drafter import Drafter
+from ..decode.row import DEAD_END
+from .counters import Counters
 from .request import Delta, Request, SequenceState, Times, TokenLogprobs
-from .runner import Runner
+from .runner import NO_DRAFT, Runner
 from .scheduler import Limits, Plan, Scheduler
 
 if TYPE_CHECKING:
@@ -34,26 +37,12 @@ if TYPE_CHECKING:
 PREFIXES = {"none": NoPrefix, "hash": HashPrefix, "radix": RadixPrefix}
 
 
-@dataclass
-class Counters:
-    """Sums since the engine was made. `slot_steps` counts sequences over all steps: divided by steps and by max_seqs
-    it is the slot utilisation."""
-
-    steps: int = 0
-    slot_steps: int = 0
-    prompt_tokens: int = 0
-    generation_tokens: int = 0
-    computed_tokens: int = 0
-    prefix_queries: int = 0
-    prefix_hits: int = 0
-    preemptions: int = 0
-
-
 class Engine:
     """Serves requests on one model. Answers equal those of `lumen.generate` for each request alone.
 
     `num_blocks` blocks of `block_size` positions hold all keys and values. `prefix`: "radix", "hash" or "none". The
-    limits are the scheduler's, see `lumen.serve.scheduler.Limits`.
+    limits are the scheduler's, see `lumen.serve.scheduler.Limits`. What a `drafter` guesses is verified, several tokens
+    a step; it gets what is left of the token budget and of the blocks, and an answer's distribution stays as it is.
     """
 
     def __init__(
@@ -65,6 +54,7 @@ class Engine:
         block_size: int = 16,
         prefix: str = "radix",
         limits: Limits | None = None,
+        drafter: Drafter = NO_DRAFT,
     ):
         if prefix not in PREFIXES:
             raise ValueError(f"prefix is one of {', '.join(PREFIXES)}, got {prefix!r}.")
@@ -72,8 +62,8 @@ class Engine:
         self.store = BlockStore.for_model(model, num_blocks, block_size)
         self.store.prefix = _prefix(prefix, self.store)
         self.scheduler = Scheduler(self.store.pool, self.store.prefix, limits)
-        self.runner = Runner(model, self.store)
-        self.counters = Counters()
+        self.runner = Runner(model, self.store, drafter)
+        self.counters = Counters(accepted_per_position=(0,) * drafter.max_drafts)
         self.last_plan = Plan()  # what the latest step did, for those who draw timelines
         self._live: dict[str, tuple[SequenceState, Answer, list[float]]] = {}
 
@@ -111,6 +101,7 @@ class Engine:
         self.check(request)
         answer = self._answer(request)
         sequence = self.scheduler.add(request)
+        self._open(sequence)
         self._live[request.id] = sequence, answer, []
         self.counters.prompt_tokens += len(request.prompt)
 
@@ -128,9 +119,18 @@ class Engine:
             )
         answer = self._answer(request)
         sequence = self.scheduler.add_prefilled(request, [first], len(request.prompt))
+        self._open(sequence)
         self.runner.receive(sequence, k, v)
         self._live[request.id] = sequence, answer, []
-        return self._tell(request.id, [first], None, time.monotonic())
+        delta = self._tell(request.id, [first], [], time.monotonic())
+        return self._end(request.id, delta) if answer.done else delta
+
+    def _open(self, sequence: SequenceState) -> None:
+        try:
+            self.runner.open(sequence)
+        except BaseException:  # its grammar is none: it was never here
+            self.scheduler.finish(sequence)
+            raise
 
     def _answer(self, request: Request) -> Answer:
         return Answer(
@@ -139,13 +139,18 @@ class Engine:
         )  # fmt: skip
 
     def step(self) -> list[Delta]:
-        """Run one step; returns a delta for every request that got a token."""
+        """Run one step; returns a delta for every request that got tokens."""
+        if self.runner.drafter.max_drafts:
+            self.runner.propose(self.scheduler.running)
         plan = self.last_plan = self.scheduler.schedule(time.monotonic())
         sampled, told = self.runner.run(plan)
-        self.scheduler.update(plan, sampled)
         now = time.monotonic()
-        self._count(plan)
-        return [self._tell(name, tokens, told.get(name), now) for name, tokens in sampled.items()]
+        deltas = [self._tell(name, tokens, told.get(name, []), now) for name, tokens in sampled.items()]
+        # What an answer did not take, because it ended, is rejected like any other draft.
+        taken = {d.request_id: sampled[d.request_id][: d.num_generated] for d in deltas}
+        self.counters.step(plan, taken, self.scheduler)
+        self.scheduler.update(plan, taken)
+        return [self._end(d.request_id, d) if d.finish_reason else d for d in deltas]
 
     def abort(self, request_id: str) -> Delta | None:
         """End a request now and give its blocks back; None when nobody of that name is here."""
@@ -158,8 +163,8 @@ class Engine:
         while self.has_work:
             yield from self.step()
 
-    def _tell(self, name: str, tokens: list[int], told: TokenLogprobs | None, now: float) -> Delta:
-        """One sequence's new tokens as a delta; ends it when its answer has ended."""
+    def _tell(self, name: str, tokens: list[int], told: list[TokenLogprobs], now: float) -> Delta:
+        """One sequence's new tokens as a delta, as far as its answer takes them before it ends. None: a dead end."""
         sequence, answer, times = self._live[name]
         shown, text = len(answer.tokens), ""
         for token in tokens:
@@ -167,12 +172,12 @@ class Engine:
                 times.append(now)
                 text += answer.add(token)
         new = tuple(answer.tokens[shown:])
+        reason, why = (answer.finish_reason, answer.stop_reason) if tokens else ("abort", DEAD_END)
         delta = Delta(
-            name, new, text, (told,) if told is not None and new else (), answer.finish_reason, answer.stop_reason,
-            sequence.num_cached_tokens, now,
+            name, new, text, tuple(told[: len(new)]), reason, why, sequence.num_cached_tokens, now
         )  # fmt: skip
         self.counters.generation_tokens += delta.num_generated
-        return self._end(name, delta) if answer.done else delta
+        return delta
 
     def _end(self, name: str, last: Delta) -> Delta:
         sequence, _, times = self._live.pop(name)
@@ -180,18 +185,7 @@ class Engine:
         self.runner.forget(name)
         arrival = sequence.request.arrival
         stamps = Times(arrival, sequence.scheduled, times[0] if times else None, last.time)
-        return Delta(
-            last.request_id, last.tokens, last.text, last.logprobs, last.finish_reason, last.stop_reason,
-            sequence.num_cached_tokens, last.time, stamps,
-        )  # fmt: skip
-
-    def _count(self, plan: Plan) -> None:
-        count = self.counters
-        count.steps += bool(plan.work)
-        count.slot_steps += len(plan.work)
-        count.computed_tokens += plan.num_tokens
-        count.preemptions = self.scheduler.num_preemptions
-        count.prefix_queries, count.prefix_hits = self.scheduler.num_queried, self.scheduler.num_found
+        return replace(last, num_cached_tokens=sequence.num_cached_tokens, times=stamps)
 
     @property
     def has_work(self) -> bool:

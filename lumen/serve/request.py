@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..sampling import SamplingParams
+    from ..sampling import Constraint, SamplingParams
 
 
 @dataclass
@@ -25,7 +25,8 @@ class Request:
 
     `params` None is greedy. `stop` strings need an engine with a tokenizer. The smaller `priority`, the sooner.
     `extra` is what else cached numbers depend on (tenant, adapter, salt). `logprobs` k asks for each drawn token's
-    log-probability and the k likeliest. `arrival` is seconds on `time.monotonic`.
+    log-probability and the k likeliest. `constraint` makes the matcher of a grammar, which says what tokens may come.
+    `arrival` is seconds on `time.monotonic`.
     """
 
     id: str
@@ -40,6 +41,7 @@ class Request:
     logprobs: int | None = None
     keep_stop: bool = False
     skip_special: bool = True
+    constraint: Constraint | None = None
     arrival: float = field(default_factory=time.monotonic)
 
 
@@ -67,7 +69,8 @@ class Delta:
     """What one step added to a request's answer. `text` never holds half a character or part of a stop string.
 
     `tokens` leave the end-of-sequence token out; `logprobs` stand for them one by one. `finish_reason` is None, "stop",
-    "length" or "abort"; with it come the `stop_reason` (string or id) and the request's `times`.
+    "length" or "abort"; with it come the `stop_reason` (string or id) and the request's `times`. An answer whose
+    grammar allows nothing more is aborted, with a sentence as its reason.
     """
 
     request_id: str

@@ -1,14 +1,14 @@
-"""Plan to tokens: one forward over whatever the scheduler chose, and one draw for every sequence that caught up.
+"""Plan to tokens: one forward over whatever the scheduler chose, and new tokens for every sequence that caught up.
 
-Prompt chunks, whole prompts and running answers share the forward through `PackedCache`; only the rows that are
-sampled go through the head. Each request draws from its own stream of random numbers, so a neighbour never changes an
-answer.
+Prompt chunks, whole prompts, running answers and their drafts share the forward through `PackedCache`; only the rows
+that are sampled go through the head. What is drawn, and which drafts are kept, is decided by `lumen.decode.step`, as in
+`generate`; what was rejected the scheduler takes back. Each request draws from its own stream of random numbers, so a
+neighbour never changes an answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,8 +16,11 @@ from torch import Tensor
 
 from ..cache.packed import PackedCache, Segment
 from ..cache.paged import BlockStore
-from ..sampling import distribution, draw, generators
-from ..sampling.sampler import GREEDY, SamplingParams
+from ..decode.drafter import Draft, Drafter, NoDraft
+from ..decode.row import Row, started
+from ..decode.step import propose, verify
+from ..sampling import Stream
+from ..sampling.sampler import GREEDY
 from .request import SequenceState, TokenLogprobs
 from .scheduler import Plan, Swap
 
@@ -25,88 +28,107 @@ if TYPE_CHECKING:
     from ..models.layers import Decoder
 
 
-class Runner:
-    """Owns the model, the block store's content and the random streams; the scheduler owns the tables."""
+NO_DRAFT = NoDraft()
 
-    def __init__(self, model: Decoder, store: BlockStore):
-        self.model, self.store = model, store
-        self._streams: dict[str, torch.Generator] = {}
+
+class Runner:
+    """Owns the model, the block store's content, the drafter and the random streams; the scheduler owns the tables."""
+
+    def __init__(self, model: Decoder, store: BlockStore, drafter: Drafter = NO_DRAFT):
+        self.model, self.store, self.drafter = model, store, drafter
+        self._rows: dict[str, Row] = {}
+        self._drafts: dict[str, Draft] = {}
         self._host: dict[str, tuple[Tensor, Tensor]] = {}
 
     @torch.inference_mode()
-    def run(self, plan: Plan) -> tuple[dict[str, list[int]], dict[str, TokenLogprobs]]:
-        """Compute a plan. Returns the new token of every sequence that was sampled, and what was asked about it."""
+    def propose(self, sequences: Sequence[SequenceState]) -> None:
+        """Ask the drafter about those that decode. The scheduler cuts what does not fit; `run` verifies the rest."""
+        decoding = [s for s in sequences if s.gap == 1]
+        rows = [self._row(s) for s in decoding]
+        drafts = propose(self.drafter, rows, self.model.config.vocab_size)
+        for sequence, draft in zip(decoding, drafts, strict=True):
+            sequence.drafts = list(draft.tokens)
+            self._drafts[sequence.id] = draft
+
+    @torch.inference_mode()
+    def run(self, plan: Plan) -> tuple[dict[str, list[int]], dict[str, list[TokenLogprobs]]]:
+        """Compute a plan. Returns the new tokens of every sequence that was sampled, and what was asked about them."""
         for swap in plan.swap_out:
             self._out(swap)
         for swap in plan.swap_in:
             self._in(swap)
         if not plan.work:
             return {}, {}
-        if any(work.sequence.drafts for work in plan.work):
-            raise NotImplementedError(
-                "This runner samples the row behind the last token only, so it cannot verify drafts; leave them empty."
-            )
         # Short reads first and prompts last: neighbours of like shape are then read together.
         works = sorted(plan.work, key=lambda w: (w.count > 1, w.start + w.count))
         cache = PackedCache(self.store, [Segment(w.sequence.table, w.start, w.count) for w in works])
         tokens = torch.tensor([[t for w in works for t in w.sequence.span(w.start, w.count)]])
         hidden = self.model.hidden(tokens.to(cache.pos.device), cache.pos, cache)
-        chosen, at, last = [], 0, []
+        chosen: list[SequenceState] = []
+        places: list[int] = []  # the last known token of a sequence and the drafts behind it
+        at = 0
         for work in works:
             at += work.count
             if work.samples:
                 chosen.append(work.sequence)
-                last.append(at - 1)
+                places += range(at - len(work.sequence.drafts) - 1, at)
         if not chosen:
             return {}, {}
-        return self.sample(chosen, self.model.head(hidden[0, last]))
+        return self.sample(chosen, self.model.head(hidden[0, places]))
 
     def receive(self, sequence: SequenceState, k: Tensor, v: Tensor) -> None:
         """Take over keys and values that were computed elsewhere: k, v (layers, computed, Hkv, D) on the host.
 
-        The random stream moves on by one number for every token that was drawn there.
+        The random stream moves on by one number for every token that was drawn there, the grammar by the token.
         """
         size = self.store.block_size
         spare = -k.shape[1] % size
         blocks = (torch.nn.functional.pad(t, (0, 0, 0, 0, 0, spare)).unflatten(1, (-1, size)) for t in (k, v))
         self._host[sequence.id] = tuple(blocks)
-        stream = self._stream(sequence)
-        for _ in sequence.output:
-            torch.rand((), generator=stream, dtype=torch.float64)
+        self._row(sequence).take(sequence.output)
 
     def forget(self, request_id: str) -> None:
         """Drop what is held for a request that has ended."""
-        self._streams.pop(request_id, None)
-        self._host.pop(request_id, None)
+        for held in (self._rows, self._drafts, self._host):
+            held.pop(request_id, None)
+        self.drafter.forget(request_id)
 
     def sample(
         self, sequences: Sequence[SequenceState], logits: Tensor
-    ) -> tuple[dict[str, list[int]], dict[str, TokenLogprobs]]:
-        """Draw one token for each sequence from logits (sequences, V), each with its own parameters and stream."""
-        params = [self._params(s) for s in sequences]
-        probs = distribution(logits, params, [s.prompt for s in sequences], [s.output for s in sequences])
-        drawn = draw(probs, [self._stream(s) for s in sequences]).tolist()
-        told = {
-            s.id: describe(logits[row], drawn[row], s.request.logprobs)
-            for row, s in enumerate(sequences)
-            if s.request.logprobs is not None
-        }
-        return {s.id: [token] for s, token in zip(sequences, drawn, strict=True)}, told
+    ) -> tuple[dict[str, list[int]], dict[str, list[TokenLogprobs]]]:
+        """New tokens for each sequence from logits (N, V): one row behind its last token and behind each draft."""
+        drafts = [self._draft(s) for s in sequences]
+        new = verify([self._row(s) for s in sequences], drafts, logits)
+        told: dict[str, list[TokenLogprobs]] = {}
+        at = 0
+        for sequence, draft, tokens in zip(sequences, drafts, new, strict=True):
+            wanted = sequence.request.logprobs
+            if wanted is not None:
+                told[sequence.id] = [describe(logits[at + i], t, wanted) for i, t in enumerate(tokens)]
+            at += len(draft.tokens) + 1
+        return {s.id: tokens for s, tokens in zip(sequences, new, strict=True)}, told
 
-    @staticmethod
-    def _params(sequence: SequenceState) -> SamplingParams:
-        """The request's parameters; before its least length an end token is impossible."""
-        request = sequence.request
+    def open(self, sequence: SequenceState) -> None:
+        """Begin a request. ValueError, with a sentence, for a grammar that does not fit the model."""
+        request, size = sequence.request, self.model.config.vocab_size
+        matcher = None if request.constraint is None else started(request.constraint, size)
         params = request.params or GREEDY
-        if len(sequence.output) >= request.min_new_tokens or not request.eos_ids:
-            return params
-        never = dict.fromkeys(request.eos_ids, float("-inf"))
-        return replace(params, logit_bias={**params.logit_bias, **never})
+        self._rows[sequence.id] = Row(
+            sequence.id, sequence.prompt, sequence.output, params, Stream(params), request.max_new_tokens,
+            request.eos_ids, request.min_new_tokens, matcher,
+        )  # fmt: skip
 
-    def _stream(self, sequence: SequenceState) -> torch.Generator:
-        if sequence.id not in self._streams:
-            (self._streams[sequence.id],) = generators([sequence.request.params or GREEDY])
-        return self._streams[sequence.id]
+    def _row(self, sequence: SequenceState) -> Row:
+        if sequence.id not in self._rows:
+            self.open(sequence)
+        return self._rows[sequence.id]
+
+    def _draft(self, sequence: SequenceState) -> Draft:
+        """What is left of the sequence's draft, with the probabilities that it was drawn from."""
+        draft = self._drafts.pop(sequence.id, None)
+        if draft is None or list(draft.tokens[: len(sequence.drafts)]) != sequence.drafts:
+            return Draft(sequence.drafts)
+        return draft.first(len(sequence.drafts))
 
     def _out(self, swap: Swap) -> None:
         at = torch.tensor(swap.blocks, device=self.store.k.device)

@@ -86,8 +86,8 @@ class Scheduler:
         for sequence in list(self.running):
             if sequence not in self.running:  # preempted for the sake of a better one
                 continue
+            self._trim_drafts(sequence, room)
             if sequence.decodes:
-                self._trim_drafts(sequence, room)
                 room -= len(sequence.drafts)
                 count = sequence.gap
             else:
@@ -145,12 +145,17 @@ class Scheduler:
         return True
 
     def _trim_drafts(self, sequence: SequenceState, room: int) -> None:
-        """Speculation takes what is left over: no token from a prompt's budget, no block by preempting anybody."""
-        held = (
-            len(sequence.table) + self.pool.num_free + self.prefix.num_evictable() if sequence.drafts else 0
-        )
+        """Speculation takes what is left over: no token from a prompt's budget, no block by preempting anybody.
+
+        No draft of a sequence that has more to catch up with, and none past its last token, which is never computed.
+        """
+        if not sequence.drafts:
+            return
+        held = len(sequence.table) + self.pool.num_free + self.prefix.num_evictable()
         fits = held * self.pool.block_size - (sequence.total - len(sequence.drafts))
-        del sequence.drafts[max(0, min(room, fits)) :]
+        left = sequence.request.max_new_tokens - len(sequence.output) - 1
+        most = min(room, fits, left) if sequence.decodes else 0
+        del sequence.drafts[max(0, most) :]
 
     def _make_room(self, sequence: SequenceState, length: int) -> bool:
         """Blocks for `length` positions of a running sequence, preempting the worst ranks until there are; False when
@@ -185,7 +190,8 @@ class Scheduler:
     def update(self, plan: Plan, sampled: Mapping[str, Sequence[int]]) -> None:
         """Book a plan that was computed; `sampled` holds the new tokens of every sequence that was sampled.
 
-        With drafts these are the accepted ones and one more. A sequence that was aborted meanwhile is left out.
+        With drafts these are the accepted ones and one more; fewer if the answer ended among them. What was computed
+        behind them is taken back. A sequence that was aborted meanwhile is left out.
         """
         for work in plan.work:
             sequence = work.sequence

@@ -70,7 +70,7 @@ def test_answers_equal_single_request_generation(policy, preemption, prefix):
             assert found[request.id][0] == alone(model, request), f"seed {seed}, request {request.id}"
         engine.store.prefix.evict(blocks)
         assert engine.store.pool.num_free == blocks
-        assert not engine.runner._streams and not engine.runner._host
+        assert not engine.runner._rows and not engine.runner._host
         preempted += engine.counters.preemptions
     assert preempted > 0 or policy != "continuous", "the pools were meant to be too small"
 
@@ -193,13 +193,3 @@ def test_bad_requests_get_a_sentence_and_change_nothing(changes, sentence):
     collect(engine)
     engine.scheduler.audit()
     assert engine.kv_usage == 0
-
-
-def test_drafts_are_not_ignored_in_silence():
-    """They were booked, and the row behind the last of them sampled: every answer with drafts was wrong."""
-    engine = Engine(tiny_llama(torch.float64), num_blocks=20, block_size=4)
-    engine.add(Request("x", [5, 9, 2], 6))
-    engine.step()
-    engine.scheduler.running[0].drafts = [1, 2]
-    with pytest.raises(NotImplementedError, match="cannot verify drafts"):
-        engine.step()

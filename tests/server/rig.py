@@ -25,7 +25,8 @@ from tokenizers import Tokenizer as Backend
 
 from lumen.decode.answer import Answer
 from lumen.io.tokenizer import _ALPHABET, Tokenizer
-from lumen.serve.engine import Counters, Engine
+from lumen.serve.counters import Counters
+from lumen.serve.engine import Engine
 from lumen.serve.request import Delta, Request, Times, TokenLogprobs
 from lumen.serve.scheduler import Limits
 from lumen.server.app import Settings, create_app

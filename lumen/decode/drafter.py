@@ -1,0 +1,103 @@
+"""Drafters guess the next tokens of many rows at once; the step verifies the guesses, so a wrong one costs only time.
+
+    class Always(Drafter):
+        max_drafts = 2
+        def propose(self, contexts):
+            return [Draft([7, 7]) for _ in contexts]
+
+A drafter with a model and a cache of its own learns from the next context what was accepted: it compares
+`prompt + output` with the tokens that it has written for that `key` and rewinds to where they part.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..sampling import SamplingParams
+
+
+@dataclass(frozen=True)
+class Context:
+    """One row as a drafter sees it. `key` names it as long as it lives; more than `room` drafts are cut off."""
+
+    key: Hashable
+    prompt: Sequence[int]
+    output: Sequence[int]
+    room: int
+    params: SamplingParams
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Guesses for the tokens behind a context, in order.
+
+    `probs` (len(tokens), V) are the distributions that the tokens were drawn from, with numbers that the drafter does
+    not share with the row; None: they were chosen, not drawn.
+    """
+
+    tokens: Sequence[int] = ()
+    probs: Tensor | None = None
+
+    def first(self, count: int) -> Draft:
+        """The draft cut to `count` tokens. The rest was never looked at, so nothing is lost but time."""
+        if count >= len(self.tokens):
+            return self
+        return Draft(
+            self.tokens[: max(0, count)], None if self.probs is None else self.probs[: max(0, count)]
+        )
+
+
+NOTHING = Draft()
+
+
+class Drafter:
+    """`propose` answers each context with a draft of `max_drafts` tokens at most, an empty one included."""
+
+    max_drafts = 0
+
+    def propose(self, contexts: Sequence[Context]) -> Sequence[Draft]:
+        raise NotImplementedError
+
+    def forget(self, key: Hashable) -> None:
+        """The row has ended; whatever is kept for it can go."""
+
+
+class NoDraft(Drafter):
+    """The null object: every step is one token."""
+
+    def propose(self, contexts: Sequence[Context]) -> Sequence[Draft]:
+        return [NOTHING] * len(contexts)
+
+
+class NgramDrafter(Drafter):
+    """Looks the last few tokens up in what was said before, and guesses that it goes on as it did then.
+
+    The longest ending of `longest` to `shortest` tokens that occurred before counts, at its first occurrence. No
+    model and no state. Saxena 2023, prompt lookup decoding; vLLM calls it the ngram method.
+    """
+
+    def __init__(self, max_drafts: int = 4, longest: int = 4, shortest: int = 2):
+        if max_drafts < 1 or not 1 <= shortest <= longest:
+            raise ValueError(
+                f"max_drafts must be 1 or more and 1 <= shortest <= longest; got {max_drafts}, {shortest}, {longest}."
+            )
+        self.max_drafts, self.longest, self.shortest = max_drafts, longest, shortest
+
+    def propose(self, contexts: Sequence[Context]) -> Sequence[Draft]:
+        return [self._look_up([*c.prompt, *c.output], min(c.room, self.max_drafts)) for c in contexts]
+
+    def _look_up(self, tokens: list[int], room: int) -> Draft:
+        text = array("q", tokens).tobytes()  # a search in bytes runs at memory speed; a token is 8 of them
+        for size in range(min(self.longest, len(tokens) - 1), self.shortest - 1, -1):
+            ending = text[-8 * size :]
+            at = text.find(ending, 0, len(text) - 8)
+            while at % 8 and at >= 0:  # a match across tokens is none
+                at = text.find(ending, at + 1, len(text) - 8)
+            if at >= 0:
+                start = at // 8 + size
+                return Draft(tokens[start : start + room])
+        return NOTHING

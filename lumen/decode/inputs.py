@@ -1,0 +1,60 @@
+"""What `generate` was asked, looked at before anything runs: every error is a ValueError with a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..sampling import Constraint, Matcher
+from .row import started
+
+if TYPE_CHECKING:
+    from ..models.layers import Decoder
+
+
+def as_ids(prompts: Sequence[str | Sequence[int]], tokenizer: Any) -> list[list[int]]:
+    """Prompts as token ids."""
+    if isinstance(prompts, str) or (prompts and isinstance(prompts[0], int)):
+        raise ValueError(
+            "prompts is a list of prompts, each a string or a list of token ids; "
+            "put brackets around a single one."
+        )
+    if tokenizer is None and any(isinstance(p, str) for p in prompts):
+        raise ValueError("A prompt given as text needs tokenizer=…; pass token ids or the tokenizer.")
+    return [tokenizer.encode(p) if isinstance(p, str) else [int(t) for t in p] for p in prompts]
+
+
+def check(model: Decoder, prompts: list[list[int]], limit: int) -> None:
+    """Raise ValueError for a prompt that this model cannot continue by `limit` tokens."""
+    config = model.config
+    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
+        raise ValueError(f"max_new_tokens must be 0 or a positive integer, got {limit!r}.")
+    for row, ids in enumerate(prompts):
+        if not ids:
+            raise ValueError(
+                f"Prompt {row} is empty: there is nothing to predict from. Give it one token at least."
+            )
+        bad = next((t for t in ids if not 0 <= t < config.vocab_size), None)
+        if bad is not None:
+            raise ValueError(
+                f"Prompt {row} holds token {bad}, outside the vocabulary of {config.name} "
+                f"(0 to {config.vocab_size - 1})."
+            )
+        room = config.max_positions - len(ids) + 1  # the last token is never fed, so it needs no position
+        if limit > room:
+            raise ValueError(
+                f"Prompt {row} has {len(ids)} tokens and asks for {limit} more, but {config.name} knows "
+                f"{config.max_positions} positions. Ask for {max(room, 0)} at most, or shorten the prompt."
+            )
+
+
+def matchers(
+    constraint: Constraint | Sequence[Constraint | None] | None, count: int, size: int
+) -> list[Matcher | None]:
+    """A matcher of its own for each row that is constrained."""
+    each = list(constraint) if isinstance(constraint, Sequence) else [constraint] * count
+    if len(each) != count:
+        raise ValueError(
+            f"{len(each)} constraints for {count} prompts; give one, or one (or None) per prompt."
+        )
+    return [None if one is None else started(one, size) for one in each]
