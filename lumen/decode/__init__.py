@@ -1,6 +1,17 @@
-"""Generation: padding prompts and the one loop."""
+"""Generation: padding prompts, the one loop, and the step under it that verifies drafts."""
 
 from .batch import pad
-from .generate import Completion, generate
+from .completion import Completion
+from .drafter import Context, Draft, Drafter, NgramDrafter, NoDraft
+from .generate import generate
 
-__all__ = ["Completion", "generate", "pad"]
+__all__ = [
+    "Completion",
+    "Context",
+    "Draft",
+    "Drafter",
+    "NgramDrafter",
+    "NoDraft",
+    "generate",
+    "pad",
+]

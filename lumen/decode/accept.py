@@ -58,8 +58,14 @@ def _drawn(
     places = [starts[row] + i for row in rows for i in range(len(drafts[row].tokens))]
     ids = torch.tensor([t for row in rows for t in drafts[row].tokens], device=probs.device)[:, None]
     q = torch.cat([d.probs for row in rows if (d := drafts[row]).probs is not None]).to(probs.device).float()
-    p = probs[places]
-    ratio = (p.gather(1, ids).double() / q.gather(1, ids).double())[:, 0].tolist()
+    p, own = probs[places], q.gather(1, ids).double()
+    if bool((own <= 0).any()):
+        token = int(ids[int((own <= 0).int().argmax())])
+        raise ValueError(
+            f"A draft's own distribution gives token {token} no chance, so it was not drawn from it; hand over the "
+            "probabilities after temperature and filters."
+        )
+    ratio = (p.gather(1, ids).double() / own)[:, 0].tolist()
     left = (p - q).clamp_(min=0)
     left = torch.where(left.sum(-1, keepdim=True) > 0, left, p)  # p equals q but for rounding
     new, final, last, at = [], [], [], 0

@@ -102,27 +102,31 @@ def generate(
     hidden = _prefill(model, ids, held, cache, prefill_chunk or longest)
     written = [len(prompt) for prompt in ids]  # positions of each row that stand in the cache
     live, drafts = list(range(len(ids))), [NOTHING] * len(ids)
-    while live:
-        new = verify([rows[i] for i in live], drafts, model.head(hidden))
-        now = time.perf_counter() - start
-        for i, draft, tokens in zip(live, drafts, new, strict=True):
-            if not tokens:
-                raise ValueError(f"Row {i}: {DEAD_END}")
-            count = _tell(i, answers[i], tokens, on_token)
-            written[i] += count - 1 - len(draft.tokens)
-            results[i].token_times += [now] * count
-            results[i].num_draft_tokens += len(draft.tokens)
-            results[i].num_accepted_tokens += matched(draft.tokens, tokens[:count])
-        if any(draft.tokens for draft in drafts):
-            cache.rewind(written)
-        live = [i for i in live if not answers[i].done]
-        if live:
-            drafts = propose(drafter, [rows[i] for i in live], model.config.vocab_size)
-            fed: list[list[int]] = [[] for _ in ids]
-            for i, draft in zip(live, drafts, strict=True):
-                fed[i] = [answers[i].tokens[-1], *draft.tokens]
-                written[i] += len(fed[i])
-            hidden = forward(model, cache, fed)
+    try:
+        while live:
+            new = verify([rows[i] for i in live], drafts, model.head(hidden))
+            now = time.perf_counter() - start
+            for i, draft, tokens in zip(live, drafts, new, strict=True):
+                if not tokens:
+                    raise ValueError(f"Row {i}: {DEAD_END}")
+                count = _tell(i, answers[i], tokens, on_token)
+                written[i] += count - 1 - len(draft.tokens)
+                results[i].token_times += [now] * count
+                results[i].num_draft_tokens += len(draft.tokens)
+                results[i].num_accepted_tokens += matched(draft.tokens, tokens[:count])
+            if any(draft.tokens for draft in drafts):
+                cache.rewind(written)
+            live = [i for i in live if not answers[i].done]
+            if live:
+                drafts = propose(drafter, [rows[i] for i in live], model.config.vocab_size)
+                fed: list[list[int]] = [[] for _ in ids]
+                for i, draft in zip(live, drafts, strict=True):
+                    fed[i] = [answers[i].tokens[-1], *draft.tokens]
+                    written[i] += len(fed[i])
+                hidden = forward(model, cache, fed)
+    finally:
+        for row in rows:
+            drafter.forget(row.key)
     cache.keep([prompt + answer.tokens for prompt, answer in zip(ids, answers, strict=True)], extra)
     for result, answer in zip(results, answers, strict=True):
         result.tokens, result.text = answer.tokens, answer.text

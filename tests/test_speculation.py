@@ -1,0 +1,317 @@
+"""Drafts in `generate`: answers are those without drafts, whatever is drafted, and sampling keeps its distribution."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lumen.cache import BlockStore, DynamicCache, HashPrefix, StaticCache
+from lumen.decode import Draft, Drafter, NgramDrafter, generate
+from lumen.decode.accept import accept
+from lumen.sampling import SamplingParams, distribution
+
+from .drafters import Model, Scripted
+from .tiny import tiny_gpt, tiny_llama
+
+PROMPTS = [[5, 9, 2, 7, 1], [11], [7, 0, 21, 60, 2, 9, 33]]
+SEEDED = [SamplingParams(temperature=0.9, top_p=0.95, seed=i, presence_penalty=0.4) for i in range(3)]
+GREEDY = SamplingParams(temperature=0.0)
+BENDS = {
+    "right": lambda c, draft: draft,
+    "wrong": lambda c, draft: [(t + 1) % 61 for t in draft],
+    "partly right": lambda c, draft: [
+        t if i < (len(c.prompt) + len(c.output)) % 5 else (t + 1) % 61 for i, t in enumerate(draft)
+    ],
+    "ragged": lambda c, draft: draft[: (3 * len(c.output) + len(c.prompt)) % (len(draft) + 1)],
+    "none": lambda c, draft: [],
+    "over-long": lambda c, draft: draft + draft,
+    "unknown tokens": lambda c, draft: [*draft[:1], 10**6, -3, *draft[1:]],
+}
+CACHES = {
+    "default": lambda model: None,
+    "dynamic": lambda model: DynamicCache.for_model(model, 3),
+    "static": lambda model: StaticCache.for_model(model, 3, 30),
+    "paged": lambda model: BlockStore.for_model(model, 40, 4).rows(3),
+}
+
+
+def answers_of(done, prompts):
+    return {tuple(p): r.tokens for p, r in zip(prompts, done, strict=True)}
+
+
+class Told:
+    """A model that notes the logits that were looked at: what a greedy answer was read from."""
+
+    def __init__(self, model, monkeypatch):
+        self.rows = []
+        head = model.head
+        monkeypatch.setattr(model, "head", lambda hidden: self.rows.append(head(hidden)) or self.rows[-1])
+
+
+@pytest.mark.parametrize("bend", BENDS)
+@pytest.mark.parametrize("k", [1, 2, 3, 7])
+@pytest.mark.parametrize("params", ["greedy", "seeded"])
+def test_answers_equal_those_without_drafts(bend, k, params):
+    """Rows of different lengths, drafts of different lengths, 0 and past the end among them; chosen drafts leave even
+    a seeded sample as it is, token for token."""
+    prompts = [[t % 61 for t in p] for p in PROMPTS]
+    for make, names in ((tiny_llama, CACHES), (tiny_gpt, ["default"])):
+        model = make(torch.float64)
+        settings = GREEDY if params == "greedy" else SEEDED
+        plain = generate(model, prompts, 12, settings, eos_ids=())
+        for name in names:
+            drafter = Scripted(answers_of(plain, prompts), k, BENDS[bend])
+            done = generate(
+                model, prompts, 12, settings, eos_ids=(), cache=CACHES[name](model), drafter=drafter
+            )
+            assert [r.tokens for r in done] == [r.tokens for r in plain], name
+            assert all(len(r.token_times) == 12 for r in done)
+            for r in done:
+                assert r.num_accepted_tokens <= min(r.num_draft_tokens, 11)
+                if bend == "right":
+                    assert r.num_accepted_tokens == r.num_draft_tokens > 0
+            if bend == "right":
+                assert drafter.asked == -(-10 // (k + 1)), "k + 1 tokens a pass"
+
+
+@pytest.mark.parametrize("cache", CACHES)
+@pytest.mark.parametrize("k", [1, 4])
+def test_logits_behind_drafts_are_those_of_the_whole_text(monkeypatch, cache, k):
+    """Equal tokens can hide a wrong cache. Here the logits of every kept place equal one forward over the answer."""
+    model = tiny_llama(torch.float64)
+    plain = answers_of(generate(model, PROMPTS, 12, eos_ids=()), PROMPTS)
+    for prompt in PROMPTS:
+        with monkeypatch.context() as patch:
+            told = Told(model, patch)
+            drafter = Scripted(plain, k, BENDS["partly right"])
+            made = CACHES[cache](model)
+            if made is not None:
+                made.select([0])
+            (done,) = generate(model, [prompt], 12, eos_ids=(), cache=made, drafter=drafter)
+        whole = model(torch.tensor([prompt + done.tokens]))[0]
+        at = len(prompt) - 1
+        for rows in told.rows:  # each pass: one row behind the last token, then one behind each draft
+            kept = 0
+            while kept < len(rows) and torch.allclose(rows[kept], whole[at], atol=1e-10):
+                at, kept = at + 1, kept + 1
+            assert kept > 0
+        assert at == len(prompt) - 1 + 12, "every token of the answer was read from the right logits"
+
+
+def test_an_end_among_the_drafts_ends_the_row_there():
+    """The drafter guesses the end token and what never comes behind it; neighbours go on."""
+    model = tiny_llama(torch.float64)
+    free = generate(model, PROMPTS, 14, eos_ids=())
+    for place in range(1, 9):
+        ends = {free[0].tokens[place]}
+        plain = generate(model, PROMPTS, 14, eos_ids=ends)
+        for k in (1, 3, 8):
+            store = BlockStore.for_model(model, 60, 2)
+            store.prefix = HashPrefix(store.pool)
+            with store.rows(3) as cache:
+                drafter = Scripted(answers_of(free, PROMPTS), k)
+                done = generate(model, PROMPTS, 14, eos_ids=ends, drafter=drafter, cache=cache)
+                assert cache.lengths.tolist() <= [
+                    len(p) + len(r.tokens) for p, r in zip(PROMPTS, done, strict=True)
+                ]
+            for ours, want in zip(done, plain, strict=True):
+                assert (ours.tokens, ours.finish_reason) == (want.tokens, want.finish_reason)
+                assert len(ours.token_times) == len(want.token_times)
+            store.audit()
+            with store.rows(1) as cache:  # what is remembered is what was said
+                text = PROMPTS[0] + done[0].tokens
+                (again,) = generate(model, [[*text, 3]], 4, eos_ids=(), cache=cache)
+            (want,) = generate(model, [[*text, 3]], 4, eos_ids=())
+            assert again.tokens == want.tokens
+
+
+def chi_square(counts: torch.Tensor, probs: torch.Tensor) -> float:
+    expected = probs.double() * counts.sum()
+    keep = expected > 0
+    assert counts[~keep].sum() == 0, "a token of probability zero came out"
+    return float(((counts[keep] - expected[keep]) ** 2 / expected[keep]).sum())
+
+
+@pytest.mark.parametrize("kind", ["drawn", "chosen"])
+def test_what_is_accepted_has_the_targets_distribution(kind):
+    """40,000 times the first two tokens behind two drafts, against p x p. Chi-square over the 30 pairs that can come
+    (p has a zero, q has another), at the 1 - 1e-6 quantile: two false alarms in a million runs of this test."""
+    generator = torch.Generator().manual_seed(3)
+    n, size = 40_000, 6
+    p = torch.rand(3, size, generator=generator)
+    p[0, 2] = 0
+    q = torch.rand(2, size, generator=generator)
+    q[:, 4] = 0
+    p, q = p / p.sum(-1, keepdim=True), q / q.sum(-1, keepdim=True)
+    first = torch.multinomial(q[0], n, True, generator=generator).tolist()
+    second = torch.multinomial(q[1], n, True, generator=generator).tolist()
+    if kind == "chosen":
+        first, second = [1] * n, [3] * n
+    drafts = [Draft(list(pair), q if kind == "drawn" else None) for pair in zip(first, second, strict=True)]
+    uniform = torch.rand(3 * n, generator=generator, dtype=torch.float64).tolist()
+    new = accept(p.repeat(n, 1), drafts, uniform)
+    # Places after a rejection were not drawn: the next token there has the distribution p[1] by a draw of its own.
+    pairs = torch.zeros(size, size, dtype=torch.float64)
+    rest = torch.multinomial(p[1], n, True, generator=generator).tolist()
+    for tokens, other in zip(new, rest, strict=True):
+        pairs[tokens[0], tokens[1] if len(tokens) > 1 else other] += 1
+    assert chi_square(pairs.flatten(), torch.outer(p[0], p[1]).flatten()) < 80.4  # 29 degrees of freedom
+    lengths = torch.bincount(torch.tensor([len(t) for t in new]), minlength=4)[1:].double() / n
+    if kind == "drawn":
+        alpha = torch.minimum(p[:2], q).sum(-1)
+        want = torch.tensor(
+            [1 - alpha[0], alpha[0] * (1 - alpha[1]), alpha[0] * alpha[1]], dtype=torch.float64
+        )
+    else:
+        want = torch.tensor([1 - p[0, 1], p[0, 1] * (1 - p[1, 3]), p[0, 1] * p[1, 3]], dtype=torch.float64)
+    assert (lengths - want).abs().max() < 5 * 0.5 / n**0.5  # five standard deviations: 6e-7 each
+
+
+@pytest.mark.parametrize("params", ["warm", "filtered", "greedy"])
+def test_samples_with_a_drafting_model_have_the_targets_distribution(params):
+    """4,000 answers of three tokens with drafts drawn from another model, against every path's probability computed
+    without drafts. Chi-square over the paths with 8 expected or more, the others together, at 1 - 1e-6."""
+    model, other = tiny_llama(vocab_size=7), tiny_llama(vocab_size=7, seed=1)
+    n, prompt = 4_000, [5, 1, 2]
+    kind = {
+        "warm": SamplingParams(temperature=1.1),
+        "filtered": SamplingParams(temperature=0.9, top_k=4, presence_penalty=0.8),
+        "greedy": GREEDY,
+    }[params]
+    rows = [SamplingParams(**{**vars(kind), "seed": 1000 + i}) for i in range(n)]
+    drafter = Batched(other, 2)
+    done = generate(model, [prompt] * n, 3, rows, eos_ids=(), drafter=drafter)
+    accepted = sum(r.num_accepted_tokens for r in done) / sum(r.num_draft_tokens for r in done)
+    assert 0.05 < accepted < 0.95 or params == "greedy", accepted
+    paths, probs = [[]], torch.ones(1)
+    for _ in range(3):
+        logits = model(torch.tensor([prompt + path for path in paths]))[:, -1]
+        each = distribution(logits, kind, [prompt] * len(paths), paths)
+        paths, probs = [[*path, t] for path in paths for t in range(7)], (probs[:, None] * each).flatten()
+    index = {tuple(path): i for i, path in enumerate(paths)}
+    counts = torch.bincount(torch.tensor([index[tuple(r.tokens)] for r in done]), minlength=len(paths))
+    if params == "greedy":
+        assert counts.max() == n == counts[probs.argmax()]
+        return
+    assert counts[probs == 0].sum() == 0
+    big = probs * n >= 8
+    counts = torch.cat([counts[big], counts[~big].sum()[None]])
+    probs = torch.cat([probs[big], probs[~big].sum()[None]])
+    freedom = int(big.sum())
+    limit = (
+        freedom * (1 - 2 / (9 * freedom) + 4.753 * (2 / (9 * freedom)) ** 0.5) ** 3
+    )  # Wilson and Hilferty 1931
+    assert chi_square(counts, probs) < limit
+
+
+class Batched(Drafter):
+    """All rows at once, without a cache: the drafts of one pass are drawn together."""
+
+    def __init__(self, model, max_drafts):
+        self.model, self.max_drafts = model, max_drafts
+
+    def propose(self, contexts):
+        known = [[*c.prompt, *c.output] for c in contexts]
+        drafts = [([], []) for _ in contexts]
+        random = torch.Generator().manual_seed(sum(map(len, known)))
+        for place in range(self.max_drafts):
+            for size in sorted({len(k) for k in known}):
+                these = [i for i, k in enumerate(known) if len(k) == size and contexts[i].room > place]
+                if not these:
+                    continue
+                logits = self.model(torch.tensor([[*known[i], *drafts[i][0]] for i in these]))[:, -1]
+                outputs = [[*contexts[i].output, *drafts[i][0]] for i in these]
+                q = distribution(
+                    logits, [contexts[i].params for i in these], [contexts[i].prompt for i in these], outputs
+                )
+                drawn = torch.multinomial(q, 1, generator=random).flatten().tolist()
+                for i, row, token in zip(these, q, drawn, strict=True):
+                    drafts[i][0].append(token)
+                    drafts[i][1].append(row)
+        return [Draft(tokens, torch.stack(q) if q else None) for tokens, q in drafts]
+
+
+def test_a_drafter_with_its_own_cache_learns_what_was_accepted_from_the_context():
+    model, other = tiny_llama(torch.float64), tiny_llama(torch.float64, seed=0)
+    for name, parameter in other.named_parameters():  # a near copy: right often, wrong often
+        parameter.data += 0.02 * torch.randn(
+            parameter.shape, generator=torch.Generator().manual_seed(len(name))
+        )
+    plain = generate(model, PROMPTS, 20, eos_ids=())
+    drafter = Model(other, 3)
+    done = generate(model, PROMPTS, 20, eos_ids=(), drafter=drafter)
+    assert [r.tokens for r in done] == [r.tokens for r in plain]
+    assert 0 < sum(r.num_accepted_tokens for r in done) < sum(r.num_draft_tokens for r in done)
+    assert drafter.most_rewound > 0 and drafter.caches == {}, "told what was rejected, and to forget"
+
+
+def test_a_model_that_drafts_for_itself_is_always_right():
+    """q equals p: the ratio is 1 but for the two forwards' rounding, at every place and every temperature."""
+    model = tiny_llama(torch.float64)
+    (done,) = generate(
+        model, PROMPTS[:1], 25, SamplingParams(temperature=1.3, seed=2), eos_ids=(), drafter=Model(model, 4)
+    )
+    assert done.num_accepted_tokens == done.num_draft_tokens == 4 * 4 + 3
+
+
+def test_prompt_lookup_finds_what_was_said_before():
+    find = lambda tokens, **kw: list(NgramDrafter(**kw)._look_up(list(tokens), 3).tokens)  # noqa: E731
+    assert find([1, 2, 3, 4, 5, 9, 1, 2]) == [3, 4, 5]
+    assert find([1, 2, 7, 1, 2, 8, 9, 1, 2]) == [7, 1, 2], "the first occurrence"
+    assert find([5, 1, 2, 7, 6, 1, 2, 8, 9, 6, 1, 2]) == [8, 9, 6], (
+        "the longest ending goes before the first place"
+    )
+    assert find([4, 4, 4, 4]) == [4]
+    assert find([3, 1]) == find([7]) == find([1, 2, 3]) == []
+    assert find([256, 1, 0, 1]) == [], "bytes of two tokens are no token"
+    assert find([9, 3, 9], shortest=1) == [3, 9]
+    with pytest.raises(ValueError, match="max_drafts"):
+        NgramDrafter(0)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_prompt_lookup_equals_looking_at_every_place(seed):
+    random = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(0, [2, 3, 300][seed % 3], (50,), generator=random).tolist()
+
+    def by_hand(longest=4, shortest=2, room=3):
+        for size in range(longest, shortest - 1, -1):
+            for at in range(len(tokens) - size):
+                if tokens[at : at + size] == tokens[-size:]:
+                    return tokens[at + size : at + size + room]
+        return []
+
+    assert list(NgramDrafter()._look_up(tokens, 3).tokens) == by_hand()
+
+
+def test_prompt_lookup_drafts_in_generate():
+    model = tiny_llama(torch.float64)
+    prompts = [[5, 9, 2, 7, 1, 5, 9, 2], [11] * 6, [3, 4]]
+    plain = generate(model, prompts, 30, eos_ids=())
+    done = generate(model, prompts, 30, eos_ids=(), drafter=NgramDrafter(3, shortest=1))
+    assert [r.tokens for r in done] == [r.tokens for r in plain]
+    assert sum(r.num_draft_tokens for r in done) > 0
+
+
+class Answering(Drafter):
+    max_drafts = 2
+
+    def __init__(self, *drafts):
+        self.drafts = drafts
+
+    def propose(self, contexts):
+        return self.drafts
+
+
+@pytest.mark.parametrize(
+    ("drafts", "sentence"),
+    [
+        ([], "asked about 1 rows and answered 0"),
+        ([Draft([1], torch.ones(1, 5))], r"needs probabilities \(1, 97\), got \(1, 5\)"),
+        ([Draft([1, 2], torch.ones(1, 97))], r"needs probabilities \(2, 97\)"),
+        ([Draft([1], torch.zeros(1, 97))], "gives token 1 no chance"),
+    ],
+)
+def test_a_drafter_that_is_out_of_step_gets_a_sentence(drafts, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        generate(tiny_llama(), [[5]], 5, eos_ids=(), drafter=Answering(*drafts))
