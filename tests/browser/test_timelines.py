@@ -6,6 +6,7 @@ from lumen.config import CONFIGS
 from lumen.explore import Timelines
 from lumen.explore.explorers.timelines import TICK, WORKLOADS, packed, simulate
 from lumen.hardware import CHIPS
+from lumen.pages.ch08 import policies
 
 
 @pytest.mark.parametrize("name, policy", [("mixed", "dynamic"), ("long-prompt", "chunked")])
@@ -42,6 +43,20 @@ def test_what_has_happened_so_far_ends_in_the_run_s_own_numbers(name, policy, sl
     assert end["gap"] == pytest.approx(run.longest_gap, abs=0.005)
     wanted = [first - job.arrival for first, job in zip(run.first_tokens, jobs, strict=True)]
     assert end["first"] == pytest.approx(wanted, abs=0.01)
+
+
+def test_the_explorer_shows_the_numbers_of_its_page(wide, modules):
+    """Chapter 8's table of the policies and the explorer above it: one run, one number."""
+    show(wide, Timelines("mixed", policy="static", slots=4), modules)
+    rows, headers, _ = policies()
+    assert headers == ["policy", "tokens/s", "slots in use", "mean TTFT (ms)", "longest gap (ms)"]
+    for policy, rate, used, ttft, gap in rows:
+        wide.get_by_role("radio", name=policy, exact=True).check(force=True)
+        names, values = (wide.locator(f"dl.stats {tag}").all_inner_texts() for tag in ("dt", "dd"))
+        seen = dict(zip(names, values, strict=True))
+        shown = [seen[name].split()[0] for name in ("tokens/s", "slots in use", "mean TTFT")]
+        assert shown == [rate, used.split()[0].rstrip("%"), ttft]
+        assert f"{float(seen['longest gap in an answer'].split()[0]):.0f}" == gap
 
 
 def test_the_title_says_how_many_slots_and_step_0_has_no_totals(wide, modules):

@@ -19,7 +19,7 @@ from lumen.hardware import CHIPS, Chip
 
 WHOLE = 1 << 20  # a token budget that no step reaches: prompts are read in one piece
 WAIT = 0.1  # seconds that dynamic batching waits for a full batch
-TICK = 1e-4  # seconds; a drawing needs no finer time
+TICK = 1e-5  # seconds; hundreds of steps are added up, and their sum must still be right
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def _spans(cells: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, 
 
 
 def packed(run: Run) -> dict[str, Any]:
-    """A run as short JSON. Runs of equal values are written [value, count]; times in ticks of 0.1 ms.
+    """A run as short JSON. Runs of equal values are written [value, count]; times in ticks of 0.01 ms.
 
     `steps` are (idle before the step, its length, how often); `unpack` in timelines.js takes a run apart again.
     """

@@ -166,11 +166,13 @@ function render({ state, el }) {
     scrub.setAttribute("aria-valuetext", `step ${at} of ${steps}`);
     where.replaceChildren(h("b", {}, `Step ${at} of ${steps}. `), told(shown, at));
     const sofar = soFar(shown, state.jobs, slots.value, at), begun = sofar.first.filter((time) => time !== undefined);
+    if (at === steps) Object.assign(sofar, { gap: shown.gap, used: shown.utilisation, rate: shown.rate }); // counted before rounding
     const watched = state.watched, none = "none yet";
-    const own = watched === null ? begun.length && begun.reduce((a, b) => a + b, 0) / begun.length : sofar.first[watched];
+    const mean = at === steps ? shown.ttft : begun.length && begun.reduce((a, b) => a + b, 0) / begun.length;
+    const own = watched === null ? mean : sofar.first[watched];
     const whose = watched === null ? "mean TTFT" : `TTFT of the ${integer(state.jobs[watched][1])}`;
     table.show([["tokens/s", at ? integer(sofar.rate) : none], ["slots in use", at ? Math.round(100 * sofar.used) + " %" : none],
-      [whose, own ? si(own, "s", 2) : none], ["longest gap in an answer", sofar.gap ? si(sofar.gap, "s", 2) : none]]);
+      [whose, own ? si(own, "s") : none], ["longest gap in an answer", sofar.gap ? si(sofar.gap, "s") : none]]);
     heading.textContent = state.title.replace("{slots}", slots.value);
     const first = state.policies[0], base = all[keyOf(first)];
     const text = policy.value === first ? `All ${state.jobs.length} requests are done after ${shown.end.toFixed(2)} s.`
