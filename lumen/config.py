@@ -8,6 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from .parts import CacheDims, Experts, Latent, RopeScaling
+
+Family = Literal["llama", "mistral", "qwen2", "qwen3", "gemma3", "mixtral", "qwen3_moe", "gptlite"]
+
 
 @dataclass(frozen=True)
 class ModelConfig:
@@ -15,8 +19,14 @@ class ModelConfig:
 
     `num_heads` query heads share `num_kv_heads` key/value heads (GQA when fewer). `tied` says that the output
     head is the embedding matrix. `eos_ids` is a set of ids because chat models stop on several; 0 is a legal
-    id. `window` limits how far back a query sees (None: everything before it). `source` says where the numbers
-    were read.
+    id. `window` limits how far back a query sees (None: everything before it), except in `full_layers`. `family`
+    says under whose names the weights are published (learned positions: our own). `source` says where the
+    numbers were read.
+
+    `bias` is a bias in every linear layer, `qkv_bias` in q, k and v alone. `qk_norm` normalises each head's query
+    and key before RoPE. `post_norms` normalises also what attention and MLP give. `query_scale` multiplies the
+    scores, 1/sqrt(head_dim) if None. `local_theta` is RoPE's base in the windowed layers where it differs.
+    `kv_from[i]` is the layer whose keys and values layer i reads; its own if empty.
     """
 
     name: str
@@ -29,7 +39,7 @@ class ModelConfig:
     intermediate_size: int
     max_positions: int
     tied: bool = True
-    mlp: Literal["swiglu", "relu", "gelu"] = "swiglu"
+    mlp: Literal["swiglu", "geglu", "relu", "gelu"] = "swiglu"
     positions: Literal["rope", "learned"] = "rope"
     norm: Literal["rms", "layer"] = "rms"
     norm_eps: float = 1e-5
@@ -39,8 +49,24 @@ class ModelConfig:
     eos_ids: tuple[int, ...] = ()
     window: int | None = None
     source: str = ""
+    family: Family = "llama"
+    qkv_bias: bool = False
+    qk_norm: bool = False
+    post_norms: bool = False
+    embed_scale: float = 1.0
+    query_scale: float | None = None
+    full_layers: tuple[int, ...] = ()
+    local_theta: float | None = None
+    kv_from: tuple[int, ...] = ()
+    rope_scaling: RopeScaling | None = None
+    experts: Experts | None = None
+    latent: Latent | None = None
 
     def __post_init__(self) -> None:
+        for field in ("eos_ids", "full_layers", "kv_from"):  # lists, when they come from a file
+            object.__setattr__(self, field, tuple(getattr(self, field)))
+        if self.positions == "learned":
+            object.__setattr__(self, "family", "gptlite")
         for field in (
             "vocab_size",
             "num_layers",
@@ -65,11 +91,50 @@ class ModelConfig:
             raise ValueError(
                 f"A window must hold at least the token itself, got {self.window}; use None for no window."
             )
+        if self.kv_from and (
+            len(self.kv_from) != self.num_layers
+            or any(not 0 <= s <= i or self.kv_from[s] != s for i, s in enumerate(self.kv_from))
+        ):
+            raise ValueError(
+                f"kv_from names for each of the {self.num_layers} layers itself or an earlier layer that stores "
+                f"its own keys, got {self.kv_from}."
+            )
+        scaling = self.rope_scaling
+        if scaling is not None and scaling.kind == "divisors" and len(scaling.divisors) != self.head_dim // 2:
+            raise ValueError(
+                f"Heads of {self.head_dim} channels turn {self.head_dim // 2} pairs; "
+                f"there are {len(scaling.divisors)} rotary divisors."
+            )
 
     @property
     def group_size(self) -> int:
         """Query heads per key/value head."""
         return self.num_heads // self.num_kv_heads
+
+    @property
+    def gated(self) -> bool:
+        """Whether the MLP multiplies by a gate (SwiGLU, GeGLU): three matrices and not two."""
+        return self.mlp in ("swiglu", "geglu")
+
+    @property
+    def cache_dims(self) -> CacheDims:
+        """What a layer's cache holds for one token."""
+        if self.latent is not None:
+            return CacheDims(1, self.latent.rank + self.latent.rope, self.latent.rank, shared=True)
+        return CacheDims(self.num_kv_heads, self.head_dim, self.head_dim)
+
+    def window_of(self, layer: int) -> int | None:
+        """How far back a query of this layer sees."""
+        return None if layer in self.full_layers else self.window
+
+    def cache_layer(self, layer: int) -> int:
+        """The layer whose keys and values this one reads: itself, or an earlier one that stores them for both."""
+        return self.kv_from[layer] if self.kv_from else layer
+
+    @property
+    def storing_layers(self) -> tuple[int, ...]:
+        """The layers that store keys and values."""
+        return tuple(i for i in range(self.num_layers) if self.cache_layer(i) == i)
 
     def with_(self, **changes: object) -> ModelConfig:
         """A copy with some fields changed; checked like a new one."""
@@ -109,7 +174,8 @@ CONFIGS: dict[str, ModelConfig] = {
         _llama3("llama-3-70b", 80, 8192, 64, 8, 28672),
         ModelConfig(
             "mistral-7b", 32000, 32, 4096, 32, 8, 128, 14336, 8192,
-            tied=False, bos_id=1, eos_ids=(2,), window=4096, source="Jiang et al. 2023, Mistral 7B, table 1",
+            tied=False, bos_id=1, eos_ids=(2,), window=4096, family="mistral",
+            source="Jiang et al. 2023, Mistral 7B, table 1",
         ),
     )
 }  # fmt: skip

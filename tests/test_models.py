@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import copy
+import math
+import random
+from typing import get_args
 
 import pytest
 import torch
 
 from lumen.cache import DynamicCache
-from lumen.models import CONFIGS, Llama, ModelConfig
+from lumen.config import Family
+from lumen.cost import parameters
+from lumen.models import CONFIGS, Llama, ModelConfig, build
+from lumen.models.describe import weights
 from lumen.models.layers import rope_table
 from lumen.models.weights import hf_shapes, load_hf_state, to_hf_state
+from lumen.parts import Experts
 
 from .tiny import relative_error, tiny_gpt, tiny_llama
 
@@ -248,3 +255,38 @@ def test_a_warm_model_has_its_weights_packed():
     assert not any(part._packed is not None for part in layers)
     model.warm_up()
     assert all(part._packed is not None for part in layers)
+
+
+def random_config(seed: int) -> ModelConfig:
+    """A shape nobody would choose, from every option the description knows."""
+    draw = random.Random(seed)
+    family = draw.choice(get_args(Family))
+    kv_heads, layers, learned = draw.randint(1, 3), draw.randint(1, 4), family == "gptlite"
+    moe = family in ("mixtral", "qwen3_moe")
+    kept = [draw.randint(0, i) for i in range(layers)] if draw.random() < 0.3 else []
+    return ModelConfig(
+        f"random-{family}-{seed}", draw.randint(5, 40), layers, draw.randint(3, 30), kv_heads * draw.randint(1, 3),
+        kv_heads, 2 * draw.randint(1, 5), draw.randint(3, 30), 20,
+        tied=draw.random() < 0.5, family=family, norm="layer" if learned else "rms",
+        positions="learned" if learned else "rope", mlp="relu" if learned else draw.choice(["swiglu", "geglu"]),
+        bias=draw.random() < 0.5, qkv_bias=draw.random() < 0.5, qk_norm=not learned and draw.random() < 0.5,
+        post_norms=not learned and draw.random() < 0.5,
+        kv_from=tuple(source_of(kept, i) for i in range(layers)) if kept and not learned else (),
+        experts=Experts(5, draw.randint(1, 5), draw.randint(2, 9)) if moe else None,
+    )  # fmt: skip
+
+
+def source_of(kept: list[int], layer: int) -> int:
+    """Follow the references until a layer stores its own keys."""
+    while kept[layer] != layer:
+        layer = kept[layer]
+    return layer
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_description_is_the_built_model(seed):
+    """Names, shapes and counts of every parameter, for every family."""
+    config = random_config(seed)
+    own = {name: tuple(p.shape) for name, p in build(config).named_parameters()}
+    assert own == {w.name: w.shape for w in weights(config)}, config
+    assert sum(math.prod(shape) for shape in own.values()) == parameters(config).total

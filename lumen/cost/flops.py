@@ -36,12 +36,12 @@ class Flops:
 
 
 def _flops(config: ModelConfig, rows: float, pairs: float, head_rows: float) -> Flops:
-    """`rows` through the layers, `pairs` of (query, key) a head, `head_rows` through the head."""
+    """`rows` through the layers, `pairs` of (query, key) a head over all layers, `head_rows` through the head."""
     table = matmuls(config)
     per_row = {
-        part: sum(2 * m.weights for m in table if m.part == part) for part in ("projections", "mlp", "head")
+        part: sum(2 * m.active for m in table if m.part == part) for part in ("projections", "mlp", "head")
     }
-    attention = 4 * config.num_heads * config.head_dim * config.num_layers * pairs
+    attention = 4 * config.num_heads * config.head_dim * pairs
     return Flops(per_row["projections"] * rows, attention, per_row["mlp"] * rows, per_row["head"] * head_rows)
 
 
@@ -51,8 +51,13 @@ def flops_per_token(config: ModelConfig, context: int = 0) -> Flops:
     Per layer: 2 x weights, and 4·H·D·n for attention (q·k and p·v, a multiply-add each, over n keys). Query
     heads count, not KV heads: sharing keys saves bytes, not arithmetic.
     """
-    seen = context if config.window is None else min(context, config.window)
-    return _flops(config, 1, seen, 1)
+    return _flops(config, 1, keys_seen(config, context), 1)
+
+
+def keys_seen(config: ModelConfig, context: int) -> int:
+    """Keys that a token sees in all layers together: `context` in each, fewer where a window ends the view."""
+    windows = (config.window_of(layer) for layer in range(config.num_layers))
+    return sum(context if window is None else min(context, window) for window in windows)
 
 
 def causal_pairs(prompt: int, cached: int = 0, window: int | None = None) -> int:
@@ -87,14 +92,15 @@ def prefill_flops(
         raise ValueError(
             f"A prefill needs a prompt and a batch of at least 1, got prompt={prompt}, batch={batch}."
         )
-    pairs = causal_pairs(prompt, cached, config.window) if causal else prompt * (cached + prompt)
+    windows = [config.window_of(layer) for layer in range(config.num_layers)]
+    full = prompt * (cached + prompt)
+    pairs = sum(causal_pairs(prompt, cached, window) if causal else full for window in windows)
     return _flops(config, batch * prompt, batch * pairs, batch if head_rows == "last" else batch * prompt)
 
 
 def step_flops(config: ModelConfig, batch: int, context: int) -> Flops:
     """FLOPs of a decode step: `batch` new tokens that see `context` keys each, their own included. [FLOP]"""
-    seen = context if config.window is None else min(context, config.window)
-    return _flops(config, batch, batch * seen, batch)
+    return _flops(config, batch, batch * keys_seen(config, context), batch)
 
 
 def crossover_context(config: ModelConfig) -> float:

@@ -14,17 +14,20 @@ if TYPE_CHECKING:
 def kv_bytes_per_token(config: ModelConfig, dtype: object = "fp16") -> float:
     """κ, the cache of one token: 2 (K and V) x layers x KV heads x head width x bytes per value. [B]
 
+    Layers that read another's keys store none; a latent (MLA) stands for key and value of all heads.
+
     >>> from lumen.config import CONFIGS
     >>> kv_bytes_per_token(CONFIGS["llama-2-7b"]) / 2**10  # KiB
     512.0
     """
-    return 2 * config.num_layers * config.num_kv_heads * config.head_dim * bytes_per_value(dtype)
+    return len(config.storing_layers) * config.cache_dims.stored * bytes_per_value(dtype)
 
 
 def kv_bytes(config: ModelConfig, tokens: int, batch: int = 1, dtype: object = "fp16") -> float:
-    """The cache of `batch` sequences of `tokens` tokens: κ·T·B; a window bounds T. [B]"""
-    kept = tokens if config.window is None else min(tokens, config.window)
-    return kv_bytes_per_token(config, dtype) * kept * batch
+    """The cache of `batch` sequences of `tokens` tokens: κ·T·B; a window bounds T in its layers. [B]"""
+    windows = (config.window_of(layer) for layer in config.storing_layers)
+    kept = sum(tokens if window is None else min(tokens, window) for window in windows)
+    return config.cache_dims.stored * kept * batch * bytes_per_value(dtype)
 
 
 def mla_bytes_per_token(layers: int, latent: int, rope: int, dtype: object = "bf16") -> float:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from lumen.cost.flops import causal_pairs
+from lumen.cost.flops import prefill_flops, step_flops
 from lumen.cost.memory import kv_bytes, kv_bytes_per_token, max_users
 from lumen.cost.shapes import matmuls, weight_bytes
 from lumen.formats import bytes_per_value, dtype_name
@@ -86,8 +86,7 @@ def predict_prefill(
         )
     kv = dtype if kv_dtype is None else kv_dtype
     parts = _matrices(config, chip, batch * prompt, batch, dtype, weight_dtype)
-    pairs = causal_pairs(prompt, held, config.window) * batch
-    flops = 4 * config.num_heads * config.head_dim * config.num_layers * pairs
+    flops = prefill_flops(config, prompt, batch, cached=held).attention
     curves = chip.achieved.get(dtype_name(dtype))
     rate = at(curves.attention, held + prompt) if curves else chip.peak(dtype)
     compute, memory = flops / rate, kv_bytes(config, held, batch, kv) / chip.bandwidth if held else 0.0
@@ -125,8 +124,7 @@ def predict_decode(
     kv = dtype if kv_dtype is None else kv_dtype
     parts = _matrices(config, chip, batch, batch, dtype, weight_dtype)
     read = kv_bytes(config, context, batch, kv)
-    seen = context if config.window is None else min(context, config.window)
-    flops = 4 * config.num_heads * config.head_dim * config.num_layers * seen * batch
+    flops = step_flops(config, batch, context).attention
     curves = chip.achieved.get(dtype_name(dtype))
     speed = at(curves.cache_read, batch) if curves else chip.bandwidth
     memory, compute = read / speed, flops / chip.peak(dtype)
@@ -175,7 +173,7 @@ def _matrices(
     parts: dict[str, Part] = {}
     for matrix in matmuls(config):
         used = head_rows if matrix.part == "head" else rows
-        flops, memory = 2 * matrix.weights * used, matrix.weights * stored / chip.bandwidth
+        flops, memory = 2 * matrix.active * used, matrix.read(used) * stored / chip.bandwidth
         rate = at(curves.matmul, used) if curves else chip.peak(dtype)
         limit: Literal["memory", "compute"] = "memory" if memory >= flops / chip.peak(dtype) else "compute"
         before = parts[matrix.part].seconds if matrix.part in parts else 0.0

@@ -34,7 +34,7 @@ class Between(nn.Module):
 
     def __init__(self, outputs: int, real: Linear | None, rows: int, like: Tensor):
         super().__init__()
-        self.answer = like.new_full((rows, 1, outputs), 0.1)
+        self.answer = like.new_full((rows, outputs), 0.1)
         self.real, self.seconds = real, 0.0
         self.x = like.new_ones(rows, real.in_features) if real is not None else None
 

@@ -25,7 +25,7 @@ from torch.overrides import TorchFunctionMode
 from .. import assets, runtime
 from ..hardware import kernel_choice
 from ..models import GPTlite, Llama, ModelConfig
-from ..models.weights import check_hf_state, load_hf_state, to_hf_state
+from ..models.weights import check_hf_state, fill, load_hf_state, places
 from . import gguf, hf_config, safetensors, tokenizer_files
 from .errors import BadFile
 from .gguf_header import read_header
@@ -97,9 +97,10 @@ def _gguf(path: Path, name: str, device: torch.device, dtype: torch.dtype) -> Lo
     rows = gguf.read_state(path, header, config)
     first = next(rows)  # its names and shapes are compared with the model's before one is made
     model = _blank(Llama, config, device, dtype)
-    places = to_hf_state(model)
+    own = {theirs: (place, offset) for theirs, place, offset in places(model)}
     for theirs, value in chain([first], rows):
-        places[theirs].copy_(torch.from_numpy(value))
+        place, offset = own[theirs]
+        fill(place, torch.from_numpy(value), offset)
     return Loaded(model, tokenizer_files.from_gguf(header, path.name))
 
 

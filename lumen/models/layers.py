@@ -1,25 +1,30 @@
-"""The parts that the two decoders share: norms, the rotary table, and attention with the cache passed in.
+"""The parts that the two decoders share: norms, attention with the cache passed in, and the block around them.
 
-Shapes: B rows, T new tokens, D = hidden_size, H query heads, Hkv key/value heads.
+Everything but attention works on tokens one by one and does not care whose they are, so between blocks the hidden
+states are plain rows, (N, D) with N = B · T; the positions (B, T) in `Pass` say how attention lays them out.
+
+Shapes: B sequences, T new tokens of each, D = hidden_size, H query heads, Hkv key/value heads.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
-from ..cache.base import NoCache
 from ..config import ModelConfig
+from .decoder import Decoder
 from .linear import Linear
+from .mlp import MLP, GatedMLP, Mixture
+from .passing import Pass
+from .rope import rope_table, rotate
 
-if TYPE_CHECKING:
-    from ..cache.base import Cache
+__all__ = ["Attention", "Block", "Decoder", "RMSNorm", "make_mlp", "make_norm", "rope_table", "rotate"]
 
 
 class RMSNorm(nn.Module):
-    """x / rms(x) * weight, computed in fp32. (B, T, D) -> (B, T, D). Zhang and Sennrich 2019."""
+    """x / rms(x) * weight, computed in fp32 at least. (..., D) -> (..., D). Zhang and Sennrich 2019."""
 
     def __init__(self, size: int, eps: float):
         super().__init__()
@@ -27,120 +32,109 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        return nn.functional.rms_norm(x.float(), self.weight.shape, self.weight.float(), self.eps).to(x.dtype)
-
-
-def rope_table(config: ModelConfig) -> tuple[Tensor, Tensor]:
-    """cos and signed sin of every position's angles, each (max_positions, head_dim), built in fp64 and kept in fp32.
-
-    Angles in bf16 are off by whole turns at a few thousand positions, so the table never follows the model's
-    dtype. The first half of sin is negated, which spares `rotate` an operation. Su et al. 2021, RoFormer,
-    section 3.4; channel i is paired with i + head_dim/2 as in the Llama releases.
-    """
-    half = torch.arange(0, config.head_dim, 2, dtype=torch.float64) / config.head_dim
-    angles = torch.arange(config.max_positions, dtype=torch.float64)[:, None] * config.rope_theta**-half
-    cos, sin = angles.cos(), angles.sin()
-    return torch.cat([cos, cos], -1).float(), torch.cat([-sin, sin], -1).float()
-
-
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn queries or keys to their positions. x (B, T, heads, head_dim); cos, sin (B, T, 1, head_dim)."""
-    first, second = x.chunk(2, -1)
-    return torch.addcmul(x * cos, torch.cat([second, first], -1), sin).to(x.dtype)
+        weight = self.weight
+        if x.dtype.itemsize >= 4 and x.dtype == weight.dtype:
+            return nn.functional.rms_norm(x, weight.shape, weight, self.eps)
+        return nn.functional.rms_norm(x.float(), weight.shape, weight.float(), self.eps).to(x.dtype)
 
 
 class Attention(nn.Module):
-    """Grouped-query self-attention. Queries, keys and values come from one matrix: one weight read for three."""
+    """Grouped-query self-attention. Queries, keys and values come from one matrix: one weight read for three.
 
-    def __init__(self, config: ModelConfig):
-        super().__init__()
-        self.num_heads, self.num_kv_heads, self.head_dim = (
-            config.num_heads,
-            config.num_kv_heads,
-            config.head_dim,
-        )
-        self.window = config.window
-        rows = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim
-        self.qkv = Linear(config.hidden_size, rows, bias=config.bias)
-        self.out = Linear(config.num_heads * config.head_dim, config.hidden_size, bias=config.bias)
-
-    def forward(
-        self, x: Tensor, pos: Tensor, cache: Cache, layer: int, turn: tuple[Tensor, Tensor] | None
-    ) -> Tensor:
-        """x (B, T, D) -> (B, T, D). `turn` is the rotary (cos, sin) of these positions, None with learned positions."""
-        batch, length, _ = x.shape
-        heads = self.qkv(x).view(batch, length, self.num_heads + 2 * self.num_kv_heads, self.head_dim)
-        turned, v = heads.split([self.num_heads + self.num_kv_heads, self.num_kv_heads], 2)
-        if turn is not None:
-            turned = rotate(turned, *turn)
-        q, k = turned.split([self.num_heads, self.num_kv_heads], 2)
-        y = cache.attend(layer, q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), pos, self.window)
-        return self.out(y.transpose(1, 2).reshape(batch, length, -1))
-
-
-class Decoder(nn.Module):
-    """What every decoder of the course answers to: `forward`, `hidden` and `head` over (tokens, pos, cache).
-
-    A subclass sets `config`, `embed` and `lm_head`, and writes `run(tokens, pos, cache)`.
+    In a layer that reads another's keys and values the matrix holds the queries alone.
     """
 
-    config: ModelConfig
-    lm_head: nn.Linear
+    def __init__(self, config: ModelConfig, layer: int):
+        super().__init__()
+        self.source = config.cache_layer(layer)
+        self.num_heads, self.head_dim = config.num_heads, config.head_dim
+        self.num_kv_heads = config.num_kv_heads if self.source == layer else 0
+        self.window, self.scale = config.window_of(layer), config.query_scale
+        self.turn = 1 if config.local_theta is not None and self.window is not None else 0
+        rows = (self.num_heads + 2 * self.num_kv_heads) * config.head_dim
+        self.qkv = Linear(config.hidden_size, rows, bias=config.bias or config.qkv_bias)
+        self.q_norm = RMSNorm(config.head_dim, config.norm_eps) if config.qk_norm else None
+        stored = config.qk_norm and self.num_kv_heads > 0
+        self.k_norm = RMSNorm(config.head_dim, config.norm_eps) if stored else None
+        self.out = Linear(config.num_heads * config.head_dim, config.hidden_size, bias=config.bias)
 
-    def run(self, tokens: Tensor, pos: Tensor, cache: Cache) -> Tensor:
-        raise NotImplementedError
+    def forward(self, x: Tensor, at: Pass, layer: int) -> Tensor:
+        """x (N, D) -> (N, D)."""
+        batch, length = at.pos.shape
+        h, kv = self.num_heads, self.num_kv_heads
+        rows = at.linear(self.qkv, x, layer, "attn.qkv")  # (N, heads · head_dim)
+        if length == 1:  # one token: its heads already lie one behind the other
+            heads = rows.view(batch, -1, 1, self.head_dim)
+        else:
+            heads = rows.view(batch, length, -1, self.head_dim).transpose(1, 2)
+        turned, v = heads.split([h + kv, kv], 1)
+        turned = self._placed(turned, at)
+        q, k = turned.split([h, kv], 1)
+        y = self._attend(at, q, k, v)  # (B, H, T, head_dim)
+        y = (y if length == 1 else y.transpose(1, 2)).reshape(x.shape[0], -1)
+        return at.reduced(at.linear(self.out, y, layer, "attn.out"))
 
-    def hidden(self, tokens: Tensor, pos: Tensor | None = None, cache: Cache | None = None) -> Tensor:
-        """Final hidden states, normalised, ready for `head`. tokens (B, T) int64 -> (B, T, D).
+    def _placed(self, heads: Tensor, at: Pass) -> Tensor:
+        """Queries and keys, normalised where the model does so, turned to their positions."""
+        if self.q_norm is not None:
+            q, k = heads.split([self.num_heads, self.num_kv_heads], 1)
+            heads = torch.cat([self.q_norm(q), k if self.k_norm is None else self.k_norm(k)], 1)
+        return rotate(heads, *at.turns[self.turn]) if at.turns else heads
 
-        `pos` (B, T) holds absolute positions and -1 for padding; None means the next T positions of each row.
-        With a cache the new keys and values are stored, and its `lengths` move on. Raises `CacheFull` before
-        anything is written.
-        """
-        if tokens.dim() != 2 or tokens.shape[1] < 1:
-            raise ValueError(f"tokens must be (B, T) with T at least 1, got {tuple(tokens.shape)}.")
-        if pos is None:
-            steps = torch.arange(tokens.shape[1], device=tokens.device).expand(tokens.shape)
-            pos = steps if cache is None else cache.lengths[:, None] + steps
-        if pos.shape != tokens.shape:
-            held = "" if cache is None else f"; the cache holds {cache.lengths.shape[0]} rows"
-            raise ValueError(
-                f"pos must have the shape of tokens {tuple(tokens.shape)}, got {tuple(pos.shape)}{held}."
-            )
-        if tokens.device.type == "cpu" and not torch.compiler.is_compiling():
-            # On a GPU this look would stall the stream; generate() checks there.
-            check_range(tokens, pos, self.config)
-        state = NoCache() if cache is None else cache
-        state.begin(pos)
-        x = self.run(tokens, pos, state)
-        state.advance(pos)
-        return x
-
-    def head(self, hidden: Tensor) -> Tensor:
-        """Logits of any selection of hidden states. (..., D) -> (..., V)."""
-        return self.lm_head(hidden)
-
-    @torch.inference_mode()
-    def warm_up(self) -> None:
-        """Run two tokens: what is done once, such as packing weights, is done now and not while a request waits."""
-        self(torch.zeros((1, 2), dtype=torch.int64, device=next(self.parameters()).device))
-
-    def forward(self, tokens: Tensor, pos: Tensor | None = None, cache: Cache | None = None) -> Tensor:
-        """Logits of every new token. tokens (B, T) int64 -> (B, T, V). See `hidden` for `pos` and `cache`."""
-        return self.head(self.hidden(tokens, pos, cache))
-
-
-def check_range(tokens: Tensor, pos: Tensor, config: ModelConfig) -> None:
-    """Token ids inside the vocabulary and positions inside the model's range, or a sentence."""
-    low, high = int(tokens.min()), int(tokens.max())
-    if low < 0 or high >= config.vocab_size:
-        raise ValueError(
-            f"Token id {low if low < 0 else high} is outside the vocabulary of {config.name} "
-            f"(0 to {config.vocab_size - 1}). Was the text encoded by another model's tokenizer?"
+    def _attend(self, at: Pass, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        if self.num_kv_heads and self.scale is None and at.channels.causal:
+            return at.cache.attend(self.source, q, k, v, at.pos, self.window)
+        keys, values = (k, v) if self.num_kv_heads else (None, None)
+        return at.cache.attend(  # type: ignore[call-arg]
+            self.source,
+            q,
+            keys,  # type: ignore[arg-type]
+            values,  # type: ignore[arg-type]
+            at.pos,
+            self.window,
+            scale=self.scale,
+            causal=at.channels.causal,
         )
-    last = int(pos.max())
-    if last >= config.max_positions:
-        raise ValueError(
-            f"Position {last} is past the last one that {config.name} knows ({config.max_positions - 1}). "
-            "Shorten the prompt or ask for fewer new tokens."
-        )
+
+
+def make_norm(config: ModelConfig) -> nn.Module:
+    """The norm that the configuration asks for."""
+    if config.norm == "rms":
+        return RMSNorm(config.hidden_size, config.norm_eps)
+    return nn.LayerNorm(config.hidden_size, config.norm_eps, bias=config.bias)
+
+
+def make_mlp(config: ModelConfig, layer: int) -> nn.Module:
+    """What stands behind attention: experts, a gated or a plain MLP."""
+    if config.experts is not None:
+        return Mixture(config, config.experts)
+    return GatedMLP(config) if config.gated else MLP(config)
+
+
+class Block(nn.Module):
+    """One layer: attention, then the MLP, each on a normalised input and added back.
+
+    `mixer` and `mlp` make the two parts, `(config, layer) -> module` with `forward(x, at, layer)`: a layer that mixes
+    tokens in another way than by attention, or another MLP, is a function handed in here.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        layer: int,
+        mixer: Callable[[ModelConfig, int], nn.Module] = Attention,
+        mlp: Callable[[ModelConfig, int], nn.Module] = make_mlp,
+    ):
+        super().__init__()
+        self.attn_norm = make_norm(config)
+        self.attn = mixer(config, layer)
+        self.attn_post = make_norm(config) if config.post_norms else None
+        self.mlp_norm = make_norm(config)
+        self.mlp = mlp(config, layer)
+        self.mlp_post = make_norm(config) if config.post_norms else None
+
+    def forward(self, x: Tensor, at: Pass, layer: int) -> Tensor:
+        y = self.attn(self.attn_norm(x), at, layer)
+        x = x + (y if self.attn_post is None else self.attn_post(y))
+        y = self.mlp(self.mlp_norm(x), at, layer)
+        return x + (y if self.mlp_post is None else self.mlp_post(y))

@@ -1,60 +1,27 @@
-"""Weights under the names that Hugging Face publishes, into and out of our fused matrices."""
+"""Weights under the names that Hugging Face publishes, into and out of our fused matrices.
+
+Which tensors are stacked into which matrix is read off `describe.weights`. A module may have been swapped for one of
+another kind (a quantized linear): whatever can say its `dequantized()` weight can be saved.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TypeGuard, TypeVar
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..config import ModelConfig
-from .llama import Llama
+from .describe import Weight, weights
+from .layers import Decoder
 
-# (our parameter, the published tensors that are stacked into it, top to bottom)
-_PER_LAYER = (
-    ("attn_norm.weight", ("input_layernorm.weight",)),
-    ("attn.qkv.weight", ("self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight")),
-    ("attn.out.weight", ("self_attn.o_proj.weight",)),
-    ("mlp_norm.weight", ("post_attention_layernorm.weight",)),
-    ("mlp.gate_up.weight", ("mlp.gate_proj.weight", "mlp.up_proj.weight")),
-    ("mlp.down.weight", ("mlp.down_proj.weight",)),
-)
-
-
-def _table(config: ModelConfig) -> list[tuple[str, tuple[str, ...]]]:
-    rows: list[tuple[str, tuple[str, ...]]] = [
-        ("embed.weight", ("model.embed_tokens.weight",)),
-        ("norm.weight", ("model.norm.weight",)),
-    ]
-    if not config.tied:
-        rows.append(("lm_head.weight", ("lm_head.weight",)))
-    for i in range(config.num_layers):
-        for ours, theirs in _PER_LAYER:
-            rows.append((f"blocks.{i}.{ours}", tuple(f"model.layers.{i}.{name}" for name in theirs)))
-    return rows
+M = TypeVar("M", bound=Decoder)
 
 
 def hf_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Every published tensor that a Llama of this shape needs, with its shape."""
-    width, mlp, dim = config.hidden_size, config.intermediate_size, config.head_dim
-    rows = {
-        "input_layernorm.weight": (width,),
-        "post_attention_layernorm.weight": (width,),
-        "self_attn.q_proj.weight": (config.num_heads * dim, width),
-        "self_attn.k_proj.weight": (config.num_kv_heads * dim, width),
-        "self_attn.v_proj.weight": (config.num_kv_heads * dim, width),
-        "self_attn.o_proj.weight": (width, config.num_heads * dim),
-        "mlp.gate_proj.weight": (mlp, width),
-        "mlp.up_proj.weight": (mlp, width),
-        "mlp.down_proj.weight": (width, mlp),
-    }
-    shapes: dict[str, tuple[int, ...]] = {
-        "model.embed_tokens.weight": (config.vocab_size, width),
-        "model.norm.weight": (width,),
-    }
-    if not config.tied:
-        shapes["lm_head.weight"] = (config.vocab_size, width)
-    for i in range(config.num_layers):
-        shapes.update({f"model.layers.{i}.{name}": shape for name, shape in rows.items()})
-    return shapes
+    """Every published tensor that a model of this shape needs, with its shape."""
+    return {name: (rows, *w.shape[1:]) for w in weights(config) for name, rows in w.sources}
 
 
 def check_hf_state(config: ModelConfig, state: dict[str, Tensor]) -> None:
@@ -80,28 +47,52 @@ def check_hf_state(config: ModelConfig, state: dict[str, Tensor]) -> None:
 
 
 @torch.no_grad()
-def load_hf_state(model: Llama, state: dict[str, Tensor]) -> Llama:
+def load_hf_state(model: M, state: dict[str, Tensor]) -> M:
     """Copy published weights into `model` in its own dtype, q, k, v and gate, up stacked. Checked before copying."""
     check_hf_state(model.config, state)
-    own = dict(model.named_parameters())
-    for ours, theirs in _table(model.config):
-        row = 0
-        for name in theirs:
-            part = state[name]
-            own[ours][row : row + part.shape[0]].copy_(part)
-            row += part.shape[0]
+    for name, place, offset in places(model):
+        fill(place, state[name], offset)
     return model
 
 
 @torch.no_grad()
-def to_hf_state(model: Llama) -> dict[str, Tensor]:
-    """The model's weights under the published names, as views of its own storage."""
-    own, shapes = dict(model.named_parameters()), hf_shapes(model.config)
-    state: dict[str, Tensor] = {}
-    for ours, theirs in _table(model.config):
-        row = 0
-        for name in theirs:
-            rows = shapes[name][0]
-            state[name] = own[ours][row : row + rows]
+def to_hf_state(model: Decoder) -> dict[str, Tensor]:
+    """The model's weights under the published names, as views of its own storage where they are stored so.
+
+    Raises ValueError for a module that holds its weight in a form it cannot give back.
+    """
+    return {name: place if not offset else place - offset for name, place, offset in places(model)}
+
+
+def places(model: Decoder) -> Iterator[tuple[str, Tensor, float]]:
+    """`(published name, rows of ours that hold it, ours minus published)`, one tensor after another."""
+    for weight in weights(model.config):
+        held, row = _tensor(model, weight), 0
+        for name, rows in weight.sources:
+            yield name, held[row : row + rows], weight.offset
             row += rows
-    return state
+
+
+@torch.no_grad()
+def fill(place: Tensor, value: Tensor, offset: float) -> None:
+    """Write a published tensor where it belongs."""
+    place.copy_(value if not offset else value + offset)
+
+
+def _tensor(model: nn.Module, weight: Weight) -> Tensor:
+    path, _, leaf = weight.name.rpartition(".")
+    module = model.get_submodule(path)
+    held: object = getattr(module, leaf, None)
+    give_back = getattr(module, "dequantized", None)
+    if leaf == "weight" and not _is(held, weight.shape) and callable(give_back):
+        held = give_back()
+    if not _is(held, weight.shape):
+        raise ValueError(
+            f"{path} is a {type(module).__name__} without a {leaf} of shape {weight.shape} in floating point; "
+            "give it a method dequantized() that returns one, or put the original layer back before saving."
+        )
+    return held
+
+
+def _is(held: object, shape: tuple[int, ...]) -> TypeGuard[Tensor]:
+    return isinstance(held, Tensor) and held.is_floating_point() and tuple(held.shape) == shape

@@ -1,0 +1,102 @@
+"""What some decoders have and others have not, one frozen record each; a `ModelConfig` holds them or None.
+
+No torch here. Every record is checked when it is made, so a model that cannot be is refused before it is built.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+
+@dataclass(frozen=True)
+class RopeScaling:
+    """How rotary frequencies are slowed down for texts longer than the model was first trained on.
+
+    linear   every frequency divided by `factor` (Chen et al. 2023)
+    llama3   slow ones divided, fast ones kept, a ramp between wavelengths original/low_freq and original/high_freq
+             (the Llama 3.1 release)
+    yarn     the same by how often a channel turns within the original length, from `beta_slow` to `beta_fast` times;
+             queries and keys are lengthened by `attention_factor` (Peng et al. 2023, YaRN, sections 3.2 to 3.4)
+    divisors each frequency by its own number, as GGUF files store them: `divisors` (head_dim / 2)
+    """
+
+    kind: Literal["linear", "llama3", "yarn", "divisors"]
+    factor: float = 1.0
+    original_positions: int = 0
+    low_freq: float = 1.0
+    high_freq: float = 4.0
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    attention_factor: float | None = None  # None: 0.1 ln(factor) + 1, section 3.4
+    truncate: bool = True  # bounds of YaRN's ramp rounded to whole channels
+    divisors: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.kind == "divisors":
+            if not self.divisors or min(self.divisors) <= 0:
+                raise ValueError("Rotary divisors are positive numbers, one for each pair of channels.")
+        elif not self.factor >= 1:
+            raise ValueError(f"A rotary scaling factor is at least 1, got {self.factor}.")
+        if self.kind in ("llama3", "yarn") and self.original_positions < 1:
+            raise ValueError(f"{self.kind} scaling needs the length it was trained on, original_positions.")
+        if self.kind == "llama3" and not 0 < self.low_freq < self.high_freq:
+            raise ValueError(f"low_freq must lie below high_freq, got {self.low_freq} and {self.high_freq}.")
+        if self.kind == "yarn" and not 0 < self.beta_slow < self.beta_fast:
+            raise ValueError(
+                f"beta_slow must lie below beta_fast, got {self.beta_slow} and {self.beta_fast}."
+            )
+
+
+@dataclass(frozen=True)
+class Experts:
+    """A mixture of experts in the place of the MLP: `count` of width `size`, of which a token uses `per_token`.
+
+    `normalised` says that the weights of the chosen ones are divided by their sum (Mixtral always, Qwen3-MoE by its
+    `norm_topk_prob`). Jiang et al. 2024, Mixtral of Experts, section 2.1.
+    """
+
+    count: int
+    per_token: int
+    size: int
+    normalised: bool = True
+
+    def __post_init__(self) -> None:
+        if self.count < 1 or self.size < 1 or not 1 <= self.per_token <= self.count:
+            raise ValueError(
+                f"Of {self.count} experts of width {self.size} a token cannot use {self.per_token}."
+            )
+
+
+@dataclass(frozen=True)
+class Latent:
+    """Multi-head latent attention: keys and values are compressed into `rank` channels, RoPE turns `rope` more.
+
+    One latent serves all heads; values are its first `rank` channels. DeepSeek-AI 2024, DeepSeek-V2, section 2.1.
+    """
+
+    rank: int
+    rope: int
+
+    def __post_init__(self) -> None:
+        if self.rank < 1 or self.rope < 0 or self.rope % 2:
+            raise ValueError(
+                f"A latent has channels and an even number of rotary ones, got {self.rank}, {self.rope}."
+            )
+
+
+class CacheDims(NamedTuple):
+    """What a layer's cache holds for a token: `heads` keys of `key` channels, values of `value`.
+
+    `shared`: the values are the first `value` channels of the keys and are not stored again.
+    """
+
+    heads: int
+    key: int
+    value: int
+    shared: bool = False
+
+    @property
+    def stored(self) -> int:
+        """Numbers that a token takes in a layer."""
+        return self.heads * (self.key + (0 if self.shared else self.value))
