@@ -88,7 +88,7 @@ chip = (
 
 # %% tags=["measure", "nbval-ignore-output"]
 step = bench.decode_step(model, batch=1, context=256)
-read = bench.prefill(model, prompt=512)
+read = bench.prefill(model, prompt=256)
 decode = ch02.Pass.of(config, step)  # its FLOPs and bytes, and its time
 prefill = ch02.Pass.of(config, read)
 
@@ -96,8 +96,8 @@ prefill = ch02.Pass.of(config, read)
 markdown(ch02.opening(decode, prefill, chip, dtype))
 
 # %% [markdown]
-# These two passes, one [prefill](../book/glossary.md#term-prefill) and one [decode](../book/glossary.md#term-decode) step
-# whose token sees 256 positions, are the example of this whole page.
+# These two passes, a [prefill](../book/glossary.md#term-prefill) of 256 tokens and a
+# [decode](../book/glossary.md#term-decode) step whose token sees as many, are the example of this whole page.
 #
 # ## Two clocks
 #
@@ -121,7 +121,7 @@ markdown(ch02.two_ratios(decode, chip, dtype))
 # %% [markdown]
 # Two percentages say how close a pass came to each clock. **MFU**, model FLOPs utilisation, is the first clock over the
 # measured time; **MBU**, model bandwidth utilisation, the second. Divide one by the other and the time cancels: MFU / MBU
-# is intensity / ridge. They say the same thing about a run, seen from two ceilings.
+# is intensity / ridge.
 #
 # ## The third clock
 #
@@ -153,19 +153,17 @@ markdown(ch02.third_clock(config, chip, dtype))
 ch02.picture(config, decode, prefill, chip, dtype)
 
 # %% [markdown]
-# Open circles are single matrix products with 1, 2, 4 … rows, timed alone by `hardware.measure()`: what such products
-# reach when nothing else runs. There is no origin on logarithmic axes; the slope begins where we began to draw.
+# Open circles are one product alone: 1, 2, 4 … rows by the widest matrix of a layer, its own start included, from what
+# `hardware.measure()` timed. The lab [below](#play) times the same product.
 #
 # So three different things would help decode. More arithmetic for each byte moves the point *right, along the slope*: more
-# users, fewer bits. Fewer starts bring the dashed line nearer to the roof, better products the circles, and the point
-# rises with either.
+# users, fewer bits. Fewer starts and faster products move it *up*.
 #
 # ## Where the time goes
 #
-# The rates of the circles, of attention and of the small operators, and the price of a start were each measured alone.
-# Added up for the operators of SmolLM2 they forecast the pass. No number in that was fitted to a pass; *which* operators
-# count, and how they are timed, was mended while misses were looked at. Here it is for the decode step: the floor, what each
-# kind of operator adds to it, and in orange what is left.
+# Products, attention, small operators and starts were each timed alone; added up for the operators of SmolLM2 they
+# forecast the pass. No number in that was fitted to a pass; *which* operators count, and how they are timed, was mended
+# while misses were looked at. The decode step: its floor, what each kind of operator adds, and in orange what is left.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 ch02.waterfall_figure(config, decode, chip, dtype)
@@ -207,9 +205,6 @@ reveal(
 markdown(ch02.users_text(config, sweep, times, chip, dtype))
 
 # %% tags=["reveal", "nbval-ignore-output"]
-ch02.users_figure(sweep, chip, dtype)
-
-# %% tags=["reveal", "nbval-ignore-output"]
 rows, headers, sides = ch02.users_table(sweep, chip, dtype)
 table(rows, headers, sides)
 callout("takeaway", ch02.low_mfu(sweep[1], chip, dtype))
@@ -221,10 +216,20 @@ callout("takeaway", ch02.low_mfu(sweep[1], chip, dtype))
 # ### Where batching ends
 #
 # If users are so cheap, why not put 300 of them on an H100 and reach its ridge? Because each brings a cache of their own
-# (a beginning that many share apart: chapter 6). It is read anew in every step, and it fills the memory.
+# (a beginning that many share apart: chapter 6). It is read anew in every step, and it fills the memory. Move the batch,
+# then the context: up to which context do 1,024 users fit *and* reach the ridge? For the six steps of the reveal
+# above choose this machine, SmolLM2, the format of the run and 256 tokens.
 
-# %% tags=["hide-input"]
-ch02.batching_ends()
+# %% tags=["hide-input", "nbval-ignore-output"]
+Roofline(
+    chips=["H100 SXM", chip, "A100 80GB SXM", "L4", "MI300X"],
+    models=["llama-3-8b", "smollm2-135m"],
+    formats=("fp32", "bf16", "q8_0", "q4_0"),
+    format="bf16",
+    context=2048,
+    measured=ch02.points(config, [*sweep.values(), prefill], chip, dtype),
+    title="Where does batching end?",
+)
 
 # %% tags=["hide-input", "nbval-check-output"]
 markdown(ch02.batching_text())
@@ -238,14 +243,8 @@ markdown(ch02.batching_text())
 # head still asks.
 #
 # A layer's matrices take $2d\,(2 d_q + 2 d_{kv})$ for queries, keys, values and output ($d$ the hidden size, $d_{kv}$ the
-# width of all KV heads) and $2df$ for each of the two of an MLP of width $f$, three with a gate (SwiGLU). With all heads
-# alike and two of $f = 4d$ (the table's textbook) that is $8d^2 + 16d^2$, and attention draws level at $L = 6d$. Here is
-# that rule for real models. *Crossover* is the context at which attention and the layers' matrices take equally many
-# FLOPs; the shares are those of a token at 2,048.
-
-# %% tags=["hide-input", "nbval-check-output"]
-rows, headers, sides = ch02.flops_table()
-table(rows, headers, sides, stack=True)
+# width of all KV heads) and $2df$ for each of the two of an MLP of width $f$, three with a gate (SwiGLU). In the textbook's
+# layer, all heads alike and two of $f = 4d$, that is $24d^2$, and attention draws level at $L = 6d$.
 
 # %% tags=["hide-input", "nbval-check-output"]
 markdown(ch02.flops_text())
@@ -253,17 +252,11 @@ markdown(ch02.flops_text())
 # %% [markdown]
 # ## How good is the forecast?
 #
-# `cost.predict_decode` and `cost.predict_prefill` make the waterfall's sums. Here they are on a grid of passes, measured by
-# `benchmarks/cost_model.py`, each miss with its sign.
+# `cost.predict_decode` and `cost.predict_prefill` make the waterfall's sums. `benchmarks/cost_model.py` measured a grid of
+# passes beside them. GPUs that are not here have only the clocks:
 
 # %% tags=["hide-input"]
-markdown(ch02.forecast_text())
-
-# %% [markdown]
-# ### GPUs that are not here
-
-# %% tags=["hide-input"]
-markdown(ch02.published_text())
+markdown(f"{ch02.forecast_text()}\n\n{ch02.published_text()}")
 
 # %% [markdown]
 # ## Where each technique moves the point
@@ -280,7 +273,7 @@ markdown(ch02.moves_text())
 # %% [markdown]
 # ## Build it
 #
-# The two clocks of a decode step in a few lines, from the config alone. No weights are touched and nothing is run.
+# What the two clocks count of a decode step, from the config alone. No weights are touched and nothing is run.
 
 
 # %%
@@ -301,13 +294,6 @@ def step_work(c, batch, context, bytes_each):
     cache = batch * c.num_layers * 2 * keys * (context + 1)
     values = matrices + norms + looked_up + cache  # read, one k, v written
     return flops, values * bytes_each
-
-
-def two_clocks(flops, moved, peak, bandwidth):
-    """Seconds at least, and the resource that sets them."""
-    seconds = {"compute": flops / peak, "memory": moved / bandwidth}
-    limit = max(seconds, key=seconds.get)
-    return seconds[limit], limit
 
 
 # %% [markdown]
@@ -397,8 +383,6 @@ rows, headers, sides = ch02.losers(
 table(rows, headers, sides, stack=True)
 
 # %% [markdown]
-# `gptlite` is the course's own character model, about 4.8 million weights. Chapter 21 is about removing the third clock.
-#
 # ### A negative control
 #
 # A bound that nothing can break says nothing. So let us try to break it: read arrays of different sizes, again and again,
@@ -434,34 +418,17 @@ markdown(ch02.control_text(rates, chip))
 # | work that is done twice is counted | reading everything again scores best | only FLOPs that the model needs count; tokens per second stand beside every percentage, as below |
 #
 # </div>
-#
-# The third trap, measured. The 256th token's successor can be had from one decode step, or by reading all 256 tokens again:
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-again = ch02.Pass.of(config, bench.prefill(model, prompt=256))
-markdown(ch02.best_mfu(decode, again, chip, dtype))
+markdown(ch02.best_mfu(decode, prefill, chip, dtype))
 
 # %% [markdown]
 # ## Play
 #
-# Start with this machine at a context of 256: the filled points are this page's measurements. Then choose Llama-3-8B in
-# 16 bits, an H100 and 2,048 tokens a user. The memory is full before the ridge is reached. Up to which context do 1,024 users fit
-# *and* reach it?
-
-# %% tags=["hide-input", "nbval-ignore-output"]
-Roofline(
-    chips=[chip, "H100 SXM", "A100 80GB SXM", "L4", "MI300X"],
-    models=["smollm2-135m", "llama-3-8b"],
-    formats=("fp32", "bf16", "q8_0", "q4_0"),
-    format=dtype,
-    context=256,
-    measured=ch02.points(config, [*sweep.values(), again], chip, dtype),
-    title="Where on the roofline?",
-)
-
-# %% [markdown]
-# And a roof of your own to stand under: multiply one matrix of any size. Start with one row, double it again and
-# again, and see which column grows. Then multiply by the *same* weight each time, which so stays in the chip's own cache.
+# A roof of your own to stand under: multiply a matrix of any size. On the slope twice the rows should take no longer, on
+# the ceiling twice as long. Start with one row and double: where does this machine turn, and where does its ridge say it
+# should? Then multiply by the *same* weight each time. If it fits a cache, the share can pass 100 %: the slope is the
+# memory's.
 
 # %% tags=["nbval-ignore-output"]
 lab = matmul_lab(rows=8, inputs=576, outputs=3072, chip=chip)
@@ -473,8 +440,7 @@ lab = matmul_lab(rows=8, inputs=576, outputs=3072, chip=chip)
 production_table(ch02.PRODUCTION)
 
 # %% [markdown]
-# The columns to look for are decode tokens/s against users; `-npl` of llama.cpp prints them for a GGUF of yours. MBU as
-# a name for the second ratio comes from Databricks (2023, below), MFU from the PaLM paper.
+# MBU as a name for the second ratio comes from Databricks (2023, below), MFU from the PaLM paper.
 #
 # ## Recap
 

@@ -22,7 +22,8 @@
 
 # %% [markdown]
 # [Chapter 2](02_roofline.ipynb) needs two numbers of a chip, its peak and its bandwidth. This appendix holds them for twelve
-# chips, what they say about one model, and what other people measured. At the end: why every roof has a ridge.
+# chips, what they say about one model, and what other people measured; why every roof has a ridge; and two tables that the
+# chapter quotes.
 #
 # Needs: [the roofline](02_roofline.ipynb).
 #
@@ -59,7 +60,7 @@ from lumen.explore import (
     published_table,
     table,
 )
-from lumen.pages import chips
+from lumen.pages import ch02, chips
 
 chip, dtype = hardware.measure(), cost.dtype_name(session.dtype)
 
@@ -99,7 +100,6 @@ markdown(chips.left_out_text())
 
 # %% [markdown]
 # Few set-ups stand behind each line, and they differ in model, batch and year: the table compares programs as much as chips.
-# Every measurement, with its source:
 
 # %% tags=["hide-input", "nbval-check-output"]
 published_rows()
@@ -134,10 +134,29 @@ table(rows, headers, sides, stack=True)
 # %% [markdown]
 # NVLink is sold as 900 GB/s, which counts both directions. A cache that moves from one GPU to another moves at half of it at most.
 #
+# ## FLOPs, model by model
+#
+# [Chapter 2](02_roofline.ipynb#where-the-flops-are) counts them. *Crossover* is the context at which attention and the
+# layers' matrices take equally many; the shares are those of a token at 2,048. The textbook has $d$ = 4,096, two matrices of
+# $4d$ in its MLP, and all heads alike.
+
+# %% tags=["hide-input", "nbval-check-output"]
+rows, headers, sides = ch02.flops_table()
+table(rows, headers, sides, stack=True)
+
+# %% [markdown]
+# ## The forecast, pass by pass
+#
+# Predicted against measured by `benchmarks/cost_model.py`, signed: minus is too fast.
+
+# %% tags=["hide-input"]
+markdown(ch02.forecast_table())
+
+# %% [markdown]
 # ## Provenance
 #
 # Data sheets: `lumen/hardware/chips.py`, a source for each row; links: `lumen/hardware/links.py`; published measurements:
 # `lumen/cost/data/published.yml`.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-provenance(session, chip=chip)
+provenance(session, evidence=["cost_model"], chip=chip)

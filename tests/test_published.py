@@ -188,15 +188,17 @@ def test_the_title_follows_the_data():
 
 
 def test_tables_show_every_group_and_row(monkeypatch):
-    shown = []
-    monkeypatch.setattr(
-        "lumen.explore.figures.published.table", lambda rows, headers, align="": shown.append((rows, headers))
-    )
+    shown, folds = [], []
+    module = "lumen.explore.figures.published"
+    monkeypatch.setattr(f"{module}.table", lambda rows, headers, align="": shown.append((rows, headers)))
+    monkeypatch.setattr(f"{module}.markdown", folds.append)
     figures.published_table()
     figures.published_rows()
-    (groups, names), (rows, headers) = shown
+    ((groups, names),), (fold,) = shown, folds
+    rows = [line for line in fold.splitlines() if line.startswith("| ")][2:]
     assert len(groups) == len(summary(ROWS)) and len(rows) == len(ROWS)
-    assert len(names) <= 5 and len(headers) <= 5
-    assert all("](https://" in row[-1] for row in rows)
+    assert len(names) <= 5 and all(row.count("|") <= 6 for row in rows)
+    assert fold.startswith("<details>") and 'class="stack"' in fold, "a fold, and cards on a phone"
+    assert all("](https://" in row for row in rows)
     reasons = figures.left_out(ROWS)
     assert reasons and [n for _, n in reasons] == sorted((n for _, n in reasons), reverse=True)

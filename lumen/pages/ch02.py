@@ -171,10 +171,29 @@ def third_clock(config: ModelConfig, chip: Chip, dtype: object) -> str:
 
 
 # the picture --------------------------------------------------------------------------------------
-def roof(title: str, chip: Chip, dtype: object, low: float = 0.2, high: float = 1500) -> go.Figure:
+def products(config: ModelConfig, chip: Chip, dtype: object) -> list[tuple[float, float]]:
+    """(FLOP/B, FLOP/s) of one product by the widest matrix of a layer for each number of rows that was timed.
+
+    Its start included, as whoever times a product has it: the lab of this page does. Of bytes the weight's alone.
+    """
+    curves = chip.achieved.get(cost.dtype_name(dtype))
+    if not curves:
+        return []
+    wide = config.intermediate_size * (2 if config.mlp == "swiglu" else 1)
+    points = []
+    for rows, rate in curves.matmul:
+        flops = 2.0 * rows * config.hidden_size * wide
+        seconds = flops / rate + hardware.at(curves.matmul_start, rows)
+        points.append((2 * rows / cost.bytes_per_value(dtype), flops / seconds))
+    return points
+
+
+def roof(
+    title: str, config: ModelConfig, chip: Chip, dtype: object, low: float = 0.2, high: float = 1500
+) -> go.Figure:
     """The chip's roof and the matrix products that were timed alone, on log-log axes."""
     peak, ridge = chip.peak(dtype), hardware.ridge(chip, dtype)
-    fig = figure(title, x="arithmetic intensity (FLOP per byte)", y="arithmetic done (FLOP/s)", height=430)
+    fig = figure(title, x="arithmetic intensity (FLOP per byte)", y="arithmetic done (FLOP/s)", height=400)
     log_axis(fig, "x", [1, 10, 100, 1000])
     log_axis(fig, "y")
     corners = [low, ridge, high]
@@ -182,12 +201,10 @@ def roof(title: str, chip: Chip, dtype: object, low: float = 0.2, high: float = 
         x=corners, y=[cost.roofline(x, chip, dtype) for x in corners], mode="lines", hoverinfo="skip",
         line={"color": palette.grey, "width": 3},
     )  # fmt: skip
-    curves = chip.achieved.get(cost.dtype_name(dtype))
-    value = cost.bytes_per_value(dtype)
-    if curves:
+    if alone := products(config, chip, dtype):
+        x, y = zip(*alone, strict=True)
         fig.add_scatter(
-            x=[2 * n / value for n, _ in curves.matmul], y=[rate for _, rate in curves.matmul], mode="markers",
-            marker={"size": 6, "color": palette.grey, "symbol": "circle-open"},
+            x=x, y=y, mode="markers", marker={"size": 6, "color": palette.grey, "symbol": "circle-open"},
             hovertemplate="one product: %{x:.3g} FLOP/B, %{y:.3s}FLOP/s<extra></extra>",
         )  # fmt: skip
     label_line(fig, high, peak, "peak", palette.grey)
@@ -210,6 +227,7 @@ def picture(config: ModelConfig, decode: Pass, prefill: Pass, chip: Chip, dtype:
     peak = chip.peak(dtype)
     fig = roof(
         f"Decode does {percent(decode.rate / peak)} of the peak, prefill {percent(prefill.rate / peak)}",
+        config,
         chip,
         dtype,
     )
@@ -334,27 +352,6 @@ def users_table(sweep: Mapping[int, Pass], chip: Chip, dtype: object) -> Table:
     return rows, ["users", "a step", "tokens/s in all", "MFU", "MBU"], "rrrrr"
 
 
-def users_figure(sweep: Mapping[int, Pass], chip: Chip, dtype: object) -> go.Figure:
-    peak, last = chip.peak(dtype), max(sweep)
-    fig = roof(
-        f"One user: {percent(sweep[1].rate / peak)} of the peak. {last} users: "
-        f"{percent(sweep[last].rate / peak)}",
-        chip,
-        dtype,
-    )
-    fig.add_scatter(
-        x=[p.intensity for p in sweep.values()], y=[p.rate for p in sweep.values()], mode="markers+lines",
-        marker={"size": 11, "color": palette.orange}, line={"color": palette.orange, "width": 1.5},
-        text=[f"{n} users" for n in sweep], hovertemplate="%{text}: %{x:.3g} FLOP/B, %{y:.3s}FLOP/s<extra></extra>",
-    )  # fmt: skip
-    for n, p in sweep.items():
-        if n == last:
-            label_line(fig, p.intensity, p.rate, f"\u2003{n} users", palette.orange, anchor="left", shift=0)
-        else:
-            label_line(fig, p.intensity, p.rate, f"{n}", palette.orange, anchor="center", shift=-18)
-    return fig
-
-
 def low_mfu(one: Pass, chip: Chip, dtype: object) -> str:
     ridge = hardware.ridge(chip, dtype)
     users = ridge * cost.bytes_per_value(dtype) / 2
@@ -394,7 +391,7 @@ def under_roof(est: Estimate, reached: float, roof: float) -> str:
 
 
 # where batching ends ------------------------------------------------------------------------------
-LENGTHS = {512: palette.blue, 2048: palette.orange, 8192: palette.green}
+LENGTHS = (512, 2048, 8192)
 
 
 def full(length: int) -> tuple[int, float]:
@@ -404,31 +401,6 @@ def full(length: int) -> tuple[int, float]:
     return most, cost.step_intensity(llama, most, length)
 
 
-def batching_ends() -> go.Figure:
-    llama, ridge = CONFIGS["llama-3-8b"], hardware.ridge(hardware.CHIPS["H100 SXM"])
-    fig = figure(
-        "Llama-3-8B on an H100 (predicted): memory is full before decode reaches the ridge",
-        x="concurrent users",
-        y="intensity (FLOP per byte)",
-    )
-    log_axis(fig, "x", [1, 4, 16, 64, 256, 1000])
-    log_axis(fig, "y", [1, 10, 100, 300])
-    for length, color in LENGTHS.items():
-        most, level = full(length)
-        batches = sorted({round(most ** (i / 23)) for i in range(24)})
-        levels = [cost.step_intensity(llama, n, length) for n in batches]
-        fig.add_scatter(x=batches, y=levels, mode="lines", line_color=color)
-        fig.add_scatter(
-            x=[most], y=[level], mode="markers", marker={"color": color, "size": 11, "symbol": "x"}
-        )
-        label_line(fig, 1.4 * most, level, f"{length:,} tokens", color, anchor="left", shift=0)
-    fig.add_hline(y=ridge, line={"color": palette.grey, "dash": "dot"})
-    label_line(fig, 1, ridge, "ridge of the H100", palette.grey, anchor="left", shift=-12)
-    fig.update_xaxes(range=[-0.1, 4.3])
-    fig.update_yaxes(range=[-0.2, 2.65])
-    return fig
-
-
 def batching_text() -> str:
     ridge = hardware.ridge(hardware.CHIPS["H100 SXM"])
     short, middle, long = (full(n) for n in LENGTHS)
@@ -436,9 +408,9 @@ def batching_text() -> str:
         CONFIGS["llama-3-8b"].num_heads / CONFIGS["llama-3-8b"].num_kv_heads
     )  # 4 L d_q FLOPs, 4 L d_kv bytes
     return (
-        f"At the crosses the 80 GB are full, a tenth of them kept free for the program: {short[0]:,} users of "
-        f"512 tokens, {middle[0]:,} of 2,048, {long[0]:,} of 8,192. These last do {long[1]:.0f} FLOP per byte, "
-        f"and the ridge is at {ridge:.0f}. Users add intensity to the *weights*. A cache is read for one user "
+        f"With a tenth of the 80 GB kept free for the program, Llama-3-8B in 16 bits leaves room for {short[0]:,} "
+        f"users of 512 tokens, {middle[0]:,} of 2,048, {long[0]:,} of 8,192. These last do {long[1]:.0f} FLOP per "
+        f"byte, and the ridge is at {ridge:.0f}. Users add intensity to the *weights*. A cache is read for one user "
         f"alone. In this model {limit:.0f} query heads share the keys and values of one KV head, so in 16 bits the "
         f"cache's part of a step stays at {limit:.0f} FLOP per byte, however many users there are."
     )
@@ -462,16 +434,16 @@ def flops_table() -> Table:
 
 
 def flops_text() -> str:
-    smol, seven = CONFIGS["smollm2-135m"], CONFIGS["llama-2-7b"]
+    smol, seven, eight = (CONFIGS[name] for name in ("smollm2-135m", "llama-2-7b", "llama-3-8b"))
     share = {n: f.attention / f.linear for n in (2048, 32768) for f in [cost.prefill_flops(seven, n)]}
     head = cost.flops_per_token(smol, FLOPS_AT)
     return (
-        "SmolLM2 is narrow, so attention overtakes its matrices early. Its output matrix takes "
-        f"{head.head / head.total:.0%} of a token's FLOPs at this context: a small model pays for a large "
-        "vocabulary.\n\n"
-        "In a causal prefill a token sees half of the prompt on average, so the balance tips at twice the "
-        f"crossover: in Llama-2-7B attention adds {share[2048]:.1%} to the matrices at 2,048 tokens and "
-        f"{share[32768]:.0%} at 32,768."
+        f"In Llama-3-8B attention draws level at {cost.crossover_context(eight):,.0f} tokens, in SmolLM2, which is "
+        f"narrow, at {cost.crossover_context(smol):,.0f} ([table](02a_chips.ipynb#flops-model-by-model)). A small "
+        "model pays for a large vocabulary: SmolLM2's output matrix takes "
+        f"{head.head / head.total:.0%} of a token's FLOPs at a context of {FLOPS_AT:,}. In a causal prefill a token "
+        "sees half of the prompt on average, so the balance tips at twice that length: in Llama-2-7B attention adds "
+        f"{share[2048]:.1%} to the matrices at 2,048 tokens and {share[32768]:.0%} at 32,768."
     )
 
 
@@ -492,12 +464,34 @@ def signed(cells: Sequence[Mapping[str, Any]], phase: str | None = None) -> list
     ]
 
 
+MISSING = "The published grid (`book/evidence/cost_model.json`) is not here. `benchmarks/cost_model.py` measures it."
+
+
 def forecast_text() -> str:
+    """The signed misses of the published grid in one paragraph."""
+    record = _record()
+    if record is None:
+        return MISSING
+    cells, words = record["data"]["cells"], []
+    for phase in ("prefill", "decode"):
+        found = signed(cells, phase)
+        low = sum(x < 0 for x in found)
+        words.append(
+            f"{phase} {_points(statistics.median(found))} in the median, {_points(min(found))} to "
+            f"{_points(max(found))}, {low} of {len(found)} too fast"
+        )
+    return (
+        f"Predicted against measured, minus is too fast: {'; '.join(words)} "
+        "([each pass](02a_chips.ipynb#the-forecast-pass-by-pass)). What is missing where it is over a tenth, no "
+        "experiment here says."
+    )
+
+
+def forecast_table() -> str:
     """The signed misses of the published grid, by phase, batch and context."""
     record = _record()
     if record is None:
-        return "The published grid (`book/evidence/cost_model.json`) is not here. `benchmarks/cost_model.py` "
-        "measures it."
+        return MISSING
     cells = record["data"]["cells"]
     error = dict(zip(((c["phase"], c["context"], c["batch"]) for c in cells), signed(cells), strict=True))
     batches = sorted({c["batch"] for c in cells})
@@ -506,21 +500,10 @@ def forecast_text() -> str:
     table = table_markdown(
         rows, ["pass, context", *(f"batch {b}" for b in batches)], "l" + "r" * len(batches)
     )
-    words = []
-    for phase in ("prefill", "decode"):
-        found = signed(cells, phase)
-        low = sum(x < 0 for x in found)
-        samples = sorted({len(c["measured"]["samples"]) for c in cells if c["phase"] == phase})
-        each = f"{samples[0]} to {samples[-1]}" if len(samples) > 1 else f"{samples[0]}"  # not measured
-        words.append(
-            f"{phase}: median {_points(statistics.median(found))}, from {_points(min(found))} to "
-            f"{_points(max(found))}, {low} of {len(found)} too low (n = {each} a cell)"
-        )
+    samples = [len(c["measured"]["samples"]) for c in cells]
     return (
-        f"{table}\n\n"
-        f"Predicted against measured, signed: minus is too fast. {'; '.join(words)}. What is missing where it is "
-        f"over a tenth, no experiment here says. Forecasts and times are of {record['date']}: {record['cpu']}, "
-        f"{record['threads']} threads."
+        f"{table}\n\nn = {min(samples)} to {max(samples)} a cell. Forecasts and times are of {record['date']}: "
+        f"{record['cpu']}, {record['threads']} threads."
     )
 
 
@@ -540,13 +523,12 @@ def published_text() -> str:
     medians = [median for _, _, n, median, _, _ in summary(rows) if n > 1]
     return (
         f"For chips that we never touched there are data sheets, and {len(rows)} measurements from {sources} "
-        f"sources, published {dates[0][:4]} to {dates[-1][:4]}. Without rates of single operators the prediction "
+        f"sources, published {dates[0][:4]} to {dates[-1][:4]} ([each of them](02a_chips.ipynb#what-others-measured)). "
+        "Without rates of single operators the prediction "
         f"is the two clocks, a **bound**: too short for {sum(r.ratio > 1 for r in rows)} of {len(rows)}, by "
         f"{100 * (1 - statistics.median(1 / r.ratio for r in rows)):.0f} % in the median. By chip and phase the "
         f"medians run from {min(medians):.1f} to {max(medians):.1f} times the bound, so it does not say which of "
-        "two similar chips serves faster. Read a bound as a bound: it says what cannot be. The appendix "
-        "[Chips, and why their roofs look so](02a_chips.ipynb) has every measurement, and what the bound has no "
-        "line for."
+        "two similar chips serves faster. Read a bound as a bound: it says what cannot be."
     )
 
 
@@ -711,7 +693,7 @@ def toy_answer(config: ModelConfig, taken: Measured, chip: Chip, dtype: object) 
         f"{toy_over(taken.estimate.scaled(1 / floor, '×'), count, toll, cold)} The whole forecast: "
         f"{miss(forecast, taken.estimate, reason)}\n\n"
         "Larger models start about as many operators (reckoned in the table, not measured), and beside their "
-        "bytes the starts fade:"
+        "bytes the starts fade; `gptlite` is the course's own character model. Chapter 21 removes the third clock."
     )
 
 
@@ -747,21 +729,22 @@ def control_text(rates: Mapping[int, Timing], chip: Chip) -> str:
     over = Estimate(value, low, high, rate.n, "×")
     return (
         f"{control(Estimate.ratio(per[large], per[small]), small / 2**20, large / 2**20)} "
-        f"{right_end(over, large / 2**20)}"
+        f"{right_end(over, large / 2**20, max(0.05, chip.uncertainty.get('bandwidth', 0.0)))}"
     )
 
 
 @sentence(example={"large": 256.0}, more_words=["too high"], less_words=["this was"])
-def right_end(est: Estimate, large: float) -> str:
-    """The rate of the largest array, in roofs."""
+def right_end(est: Estimate, large: float, sure: float = 0.05) -> str:
+    """The rate of the largest array, in roofs; `sure` is the share by which the roof is uncertain."""
     head = f"Even {large:g} MiB come at {{x}} times ({{low}} to {{high}}, n = {{n}}) the roof"
     return says(
         est,
-        worth=0.05,
+        worth=sure,
         more=head
         + ": some of them from the cache still, or the roof was measured in a slower minute. If so, every "
         "MBU here is too high by as much.",
-        same=f"The {large:g} MiB come at {{x}} times ({{low}} to {{high}}, n = {{n}}) the roof, as they should.",
+        same=f"The {large:g} MiB come at {{x}} times ({{low}} to {{high}}, n = {{n}}) the roof, as they should "
+        f"(it is sure to {sure:.0%}).",
         less=f"The {large:g} MiB come at {{x}} times ({{low}} to {{high}}, n = {{n}}) the roof: this was a slower "
         "minute than that of `hardware.measure()`.",
     )
@@ -775,7 +758,7 @@ def control_figure(rates: Mapping[int, Timing], chip: Chip) -> go.Figure:
         f"{best[max(rates)]:.0f} GB/s",
         x="size of the array (MiB)",
         y="apparent bandwidth (GB/s)",
-        height=360,
+        height=320,
     )
     fig.add_scatter(
         x=[n / 2**20 for n in best], y=list(best.values()), mode="lines+markers", line_color=palette.orange
@@ -797,11 +780,14 @@ def control_figure(rates: Mapping[int, Timing], chip: Chip) -> go.Figure:
 
 def best_mfu(step: Pass, again: Pass, chip: Chip, dtype: object) -> str:
     """A token written with a cache, and by reading all of its context again: MFU against tokens per second."""
-    rows = []
-    for name, one in (("decode step, with a cache", step), ("all tokens read again", again)):
-        took = one.measured.value
-        rows.append([name, f"{1 / took:.1f}", percent(one.rate / chip.peak(dtype)), f"{one.flops / 1e9:.2f}"])
-    return table_markdown(rows, ["the next token by", "tokens/s", "FLOPs done over peak", "GFLOP"], "lrrr")
+    with_cache, without = (
+        f"{1 / one.measured.value:.1f} tokens/s with {percent(one.rate / chip.peak(dtype))} of the peak"
+        for one in (step, again)
+    )
+    return (
+        f"The third trap, measured. The successor of token {again.context} comes from a decode step at {with_cache}; "
+        f"from reading all {again.context} tokens again at {without}."
+    )
 
 
 # play and recap -----------------------------------------------------------------------------------

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from lumen import cost, hardware
+from lumen import hardware
 
-A100, H100 = hardware.CHIPS["A100 80GB SXM"], hardware.CHIPS["H100 SXM"]
-TWO_CARDS = cost.bandwidth_bound(140e9 / 2, H100)
+A100 = hardware.CHIPS["A100 80GB SXM"]
 MBU, MFU = (100 * 60 * 15e9 / most for most in (A100.bandwidth, A100.peak()))  # 1 FLOP per byte
 
 QUESTIONS = [
@@ -65,30 +64,6 @@ QUESTIONS = [
                 "answer": 100 - MBU,
                 "tolerance": 0.5,
                 "why": "That is what is left unused.",
-            },
-        ],
-    },
-    {
-        "kind": "numeric",
-        "question": "A model of 70 billion weights in 16 bits is split over two H100 (3,350 GB/s each), half of every "
-        "matrix on each. Tokens per second at best, for one user, without the cache?",
-        "answer": TWO_CARDS,
-        "tolerance": 0.3,
-        "unit": "tok/s",
-        "right": "70 GB at 3.35 TB/s on each, at the same time. A bound: it leaves out the cache and what the "
-        "cards have to "
-        "tell each other.",
-        "wrong": "Each card reads its half of the weights for every token, at its own bandwidth.",
-        "slips": [
-            {
-                "answer": TWO_CARDS / 2,
-                "tolerance": 0.5,
-                "why": "That is 140 GB at 3.35 TB/s: one card, which could not hold them, or two that read in turn.",
-            },
-            {
-                "answer": 2 * TWO_CARDS,
-                "tolerance": 1,
-                "why": "Each half is 70 GB: 35 billion weights of two bytes.",
             },
         ],
     },

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from lumen.cost.published import Miss, misses, summary
 from lumen.explore.figures.theme import figure, log_axis, nice_ticks, palette
-from lumen.explore.prose.show import table
+from lumen.explore.prose.show import markdown, stacked, table, table_markdown
 
 # A symbol for each family of chips: (how a chip's name begins), plotly's name, the sign in the key, the words.
 FAMILIES = (
@@ -112,7 +112,7 @@ def published_table(rows: Sequence[Miss] | None = None) -> None:
 
 
 def published_rows(rows: Sequence[Miss] | None = None) -> None:
-    """Show every measurement: what, set-up, measured, the bound's signed miss, and its source with the date."""
+    """Show a fold with every measurement: set-up, measured, the bound's signed miss, its source with the date."""
     lines = []
     for row in misses() if rows is None else rows:
         m = row.measurement
@@ -130,7 +130,10 @@ def published_rows(rows: Sequence[Miss] | None = None) -> None:
                 f"[{m.source.date}]({m.source.url})",
             ]
         )
-    table(lines, ["chip and model", "what", "measured", "bound's miss", "source"], align="llrrl")
+    heads = ["chip and model", "what", "measured", "bound's miss", "source"]
+    cards = stacked(table_markdown(lines, heads, "llrrl"))
+    summary = f"<summary>All {len(lines)} measurements, each with its source</summary>"
+    markdown(f"<details>{summary}\n\n{cards}\n\n</details>")
 
 
 def left_out(rows: Sequence[Miss] | None = None, beyond: float = 1 / 3) -> list[tuple[str, int]]:

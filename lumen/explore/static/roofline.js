@@ -23,6 +23,11 @@ export function predict(model, chip, { phase, batch, context, weight, kv, math }
            achieved: flops / seconds, tokens_per_s: rows / seconds, bound: memory > compute ? "memory" : "compute" };
 }
 
+// Bytes that weights and caches take in the chip's memory.
+export function held(model, { batch, context, weight, kv }) {
+  return model.parameters * weight + batch * (model.window ? Math.min(context, model.window) : context) * model.kv_values * kv;
+}
+
 // What was measured on this chip, with this model, format and context: [[phase, batch, its point under the roof], ...]
 export function under(measured, at, { chip, model, format, context }) {
   return measured.filter((m) => m.chip === chip && m.model === model && m.format === format && m.context === context)
@@ -59,8 +64,9 @@ function picture(chip, decode, prefill, trail, taken, phase, width) {
   const slope = (Math.atan2(y(peak) - y(peak / 10), x(ridge) - x(ridge / 10)) * 180) / Math.PI;
   const middle = Math.sqrt(slopeStart * ridge); // of the slope, on a logarithmic axis
   text(x(middle) - 9, y(middle * chip.bandwidth) - 9, si(chip.bandwidth, "B/s"), "", "middle", slope);
-  text(x(ridge) + 4, y(peak) - 10, si(peak, "FLOP/s"), "", "start");
-  for (const [batch, p] of trail) parts.push(s("circle", { cx: x(p.intensity), cy: y(p.achieved), r: 3.5, class: "trail" }, s("title", {}, `decode at best, batch ${batch}`)));
+  const aside = small && x(ridge) > 0.6 * width; // there is no room between the corner and prefill's name
+  text(x(ridge) + (aside ? -6 : 4), y(peak) - 10, si(peak, "FLOP/s"), "", aside ? "end" : "start");
+  for (const [batch, p, fits] of trail) parts.push(s("circle", { cx: x(p.intensity), cy: y(p.achieved), r: 3.5, class: fits ? "trail" : "trail full" }, s("title", {}, `decode at best, batch ${batch}${fits ? "" : ", does not fit"}`)));
   // measured: filled, under the roof, with a plumb line up to what the roof would allow
   for (const [name, batch, p] of taken) {
     const px = x(p.intensity), py = y(p.achieved);
@@ -76,8 +82,11 @@ function picture(chip, decode, prefill, trail, taken, phase, width) {
     const end = px > width - 64, above = name === "prefill";
     text(px + (end ? 8 : above ? -8 : 12), py + (above ? -14 : 24), name, "name " + name, end ? "end" : "start");
   }
-  const key = taken.length ? "hollow: at best · filled: measured here" : "hollow: at best, by the two clocks";
-  text(box.l + 6, box.t + 12, key, "soft", "start");
+  const words = [taken.length ? "hollow: at best" : "hollow: at best, by the two clocks"];
+  if (taken.length) words.push("filled: measured here");
+  if (trail.some(([, , fits]) => !fits)) words.push("grey: does not fit");
+  const key = small ? words.map((word) => word.split(",")[0]) : [words.join(" · ")]; // a line each where there is no room
+  key.forEach((line, i) => text(box.l + 6, box.t + 12 + 16 * i, line, "soft", "start"));
   const shown = taken.map(([name, batch, p]) => `, ${name} at batch ${batch} measured at ${significant((100 * p.achieved) / Math.min(peak, p.intensity * chip.bandwidth), 2)} % of it`).join("");
   return s("svg", { viewBox: `0 0 ${width} ${height}`, style: `height:${height}px`, role: "img",
     "aria-label": `Roofline of ${chip.name}: ridge at ${significant(ridge)} FLOP per byte, decode at ${significant(decode.intensity)}, prefill at ${significant(prefill.intensity)}${shown}` }, parts);
@@ -98,16 +107,17 @@ function render({ state, el }) {
   function draw() {
     const m = pick(state.models, model), c = pick(state.chips, chip), f = pick(state.formats, format);
     const at = (phase, b) => predict(m, c, { phase, batch: b, context: context.value, weight: f.weight, kv: f.kv, math: f.math });
+    const room = (b) => held(m, { batch: b, context: context.value, weight: f.weight, kv: f.kv });
     const decode = at("decode", batch.value), prefill = at("prefill", batch.value);
     const now = phase.value === "decode" ? decode : prefill;
     const taken = under(state.measured, at, { chip: c.name, model: m.name, format: f.name, context: context.value });
     const clocked = taken.find(([name, b]) => name === phase.value && b === batch.value);
-    plot.replaceChildren(picture(c, decode, prefill, state.batches.map((b) => [b, at("decode", b)]), taken, phase.value, plot.clientWidth || 640));
+    plot.replaceChildren(picture(c, decode, prefill, state.batches.map((b) => [b, at("decode", b), room(b) <= c.memory]), taken, phase.value, plot.clientWidth || 640));
     const tone = phase.value === "decode" ? "blue" : "orange";
     table.show([[phase.value === "decode" ? "time per step, at best" : "time of the prompt, at best", si(now.seconds, "s"), tone],
                 ["tokens per second, at best", significant(now.tokens_per_s), tone], ["intensity, FLOP/B", significant(now.intensity)],
                 ["bound by", now.bound === "memory" ? "memory" : "arithmetic"]]);
-    const need = m.parameters * f.weight + batch.value * (m.window ? Math.min(context.value, m.window) : context.value) * m.kv_values * f.kv;
+    const need = room(batch.value);
     const [slow, fast] = now.bound === "memory" ? [now.memory, now.compute] : [now.compute, now.memory];
     const idle = now.bound === "memory" ? "the arithmetic units are" : "the memory is";
     let text = `It moves ${si(now.bytes, "B")} in ${si(now.memory, "s")} at best and computes ${si(now.flops, "FLOP")} in ${si(now.compute, "s")} at best: ${idle} busy ${significant((100 * fast) / slow, 2)} % of the time.`;
@@ -125,7 +135,7 @@ function render({ state, el }) {
 const style = `
 .grid { stroke: var(--grid); } .ridge { stroke: var(--soft); stroke-dasharray: 4 4; fill: none; }
 .roof { stroke: var(--ink); stroke-width: 2.5; fill: none; stroke-linejoin: round; }
-.trail { fill: var(--card); stroke: var(--blue); stroke-width: 1.5; } path.prefill { fill: var(--card); stroke: var(--orange); stroke-width: 2.5; }
+.trail { fill: var(--card); stroke: var(--blue); stroke-width: 1.5; } .trail.full { stroke: var(--soft); stroke-dasharray: 1.5 1.5; } path.prefill { fill: var(--card); stroke: var(--orange); stroke-width: 2.5; }
 circle.decode { fill: var(--card); stroke: var(--blue); stroke-width: 2.5; } .plumb { fill: none; stroke-dasharray: 2 3; }
 path.plumb.decode, circle.measured.decode { stroke: var(--blue); } path.plumb.prefill, circle.measured.prefill { stroke: var(--orange); stroke-width: 1; }
 circle.measured.decode { fill: var(--blue); } circle.measured.prefill { fill: var(--orange); } path.plumb.prefill { fill: none; }
