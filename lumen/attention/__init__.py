@@ -1,5 +1,5 @@
 """Attention: one mask rule, and the ways to compute it."""
 
-from .core import Mask, attend_with, attention, mask_for, visible
+from .core import Mask, attend_with, attention, mask_for, visible, weigh_with
 
-__all__ = ["Mask", "attend_with", "attention", "mask_for", "visible"]
+__all__ = ["Mask", "attend_with", "attention", "mask_for", "visible", "weigh_with"]

@@ -3,7 +3,8 @@
 One forward pass makes these calls, and `pos` (B, T) is the same tensor in all of them:
 
     begin(pos)                              once, before the first layer
-    attend(layer, q, k, v, pos, window)     once per layer
+    attend(layer, q, k, v, pos, window)     once per layer; or, in a layer that carries a state,
+    state(layer), set_state(layer, ...)     what it left behind the last token, and what it leaves now
     advance(pos)                            once, after the last layer
 
 C1  pos = -1 writes nothing and advances nothing.
@@ -15,27 +16,31 @@ C6  no room: `CacheFull` from `begin`, before any layer is written.
 C7  after `select` with repeated rows, writing to one copy leaves the others alone.
 C8  `nbytes` is the real storage of keys and values, spare slots included.
 
+What a kind cannot keep of this it declares in `traits`; tests/cache/test_contract.py holds every kind to its traits.
+New tokens of one row stand at different positions; siblings of a draft tree go through `lumen.cache.Tree`.
+
 A forward that dies half-way (an interrupt, memory) leaves no trace: what it stored becomes visible in `advance` only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from ..attention.core import Mask, attend_with, mask_for
+from ..attention.core import Mask, attend_with, mask_for, weigh_with
 from .errors import CacheFull
+from .traits import Expand, Traits, refuse_repeats, storage_bytes
 
-__all__ = ["Cache", "CacheFull", "NoCache", "storage_bytes"]
+__all__ = ["Cache", "CacheFull", "Expand", "NoCache", "Traits", "storage_bytes"]
 
 
 class Cache:
     """Base of all kinds. `lengths` (B,) int64 is the position of each row's next token."""
 
-    lengths: Tensor
-    same_positions = True  # every layer holds the same positions, so one mask serves all layers of a forward
+    lengths: Tensor  # may be written in place: clone what is to be kept over a forward
+    traits = Traits()
 
     @property
     def capacity(self) -> int | None:
@@ -43,32 +48,89 @@ class Cache:
         return None
 
     def begin(self, pos: Tensor) -> None:
-        """Check that positions `pos` (B, T) fit and prepare one forward. Raises `CacheFull`; stores nothing yet."""
+        """Check that positions `pos` (B, T) fit and prepare one forward. Raises `CacheFull`; stores nothing yet.
+
+        ValueError for another number of rows, and for two new tokens of a row at one position.
+        """
         if pos.shape[0] != self.lengths.shape[0]:
             raise ValueError(
                 f"This cache holds {self.lengths.shape[0]} rows, but the tokens have {pos.shape[0]}."
             )
-        self._masks: dict[int | None, Mask] = {}
+        if pos.shape[1] > 1 and pos.device.type == "cpu" and not torch.compiler.is_compiling():
+            refuse_repeats(pos)  # on a GPU this look would stall the stream
+        self._masks: dict[tuple[int | None, bool], Mask] = {}
 
     def update(
         self, layer: int, k: Tensor, v: Tensor, pos: Tensor, q: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Store k, v (B, Hkv, T, D) at `pos`; return the keys, values and key positions that may be read.
+        """Store k (B, Hkv, T, D), v (B, Hkv, T, Dv) at `pos`; return the keys, values and positions that may be read.
 
-        Returns k, v (B, Hkv, S, D) and k_pos (B, S) or (B, Hkv, S). `q` is there for kinds that choose by the query.
+        Returns k (B, Hkv, S, D), v (B, Hkv, S, Dv) and k_pos (B, S) or (B, Hkv, S). `q` is there for kinds that choose
+        by the query.
         """
         raise NotImplementedError
 
+    def read(self, layer: int, q: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """What `update` of this layer would return if there was nothing to store. Called inside a forward, after
+        `begin`: new tokens are seen as soon as their layer is updated."""
+        raise NotImplementedError(f"{type(self).__name__} cannot be read without storing new tokens.")
+
     def attend(
-        self, layer: int, q: Tensor, k: Tensor, v: Tensor, pos: Tensor, window: int | None = None
+        self,
+        layer: int,
+        q: Tensor,
+        k: Tensor | None,
+        v: Tensor | None,
+        pos: Tensor,
+        window: int | None = None,
+        *,
+        scale: float | None = None,
+        causal: bool = True,
+        expand: Expand | None = None,
     ) -> Tensor:
-        """Store k, v and return attention of q (B, H, T, D) over everything visible. Fast kinds override this."""
-        k, v, k_pos = self.update(layer, k, v, pos, q)
-        mask = self._masks.get(window) if self.same_positions else None
+        """Store k, v and return attention of q (B, H, T, D) over everything visible: (B, H, T, Dv).
+
+        With k and v None nothing is stored: q reads what `layer` holds, its tokens of this forward among them. So
+        layers share keys and values (Brandon et al. 2024, cross-layer attention; Sun et al. 2024, YOCO). `expand`
+        turns what is stored into what is read. Fast kinds override this.
+        """
+        if k is None or v is None:
+            k, v, k_pos = self.read(layer, q)
+        else:
+            k, v, k_pos = self.update(layer, k, v, pos, q)
+        if expand is not None:
+            k, v = expand(k, v)
+        mask = self._masks.get((window, causal)) if self.traits.same_positions else None
         if mask is None:
-            mask = mask_for(pos, k_pos, window, q.dtype, inspect=not torch.compiler.is_compiling())
-            self._masks[window] = mask
-        return attend_with(q, k, v, mask)
+            inspect = not torch.compiler.is_compiling()
+            mask = mask_for(pos, k_pos, window, q.dtype, inspect, causal)
+            self._masks[window, causal] = mask
+        if not self.traits.weighs:
+            return attend_with(q, k, v, mask, scale)
+        out, weights = weigh_with(q, k, v, mask, scale)
+        self.weigh(layer, weights, pos)
+        return out
+
+    def weigh(self, layer: int, weights: Tensor, pos: Tensor) -> None:
+        """Take note of how much each key was read: weights (B, H, T, S) over the keys that `update` just returned.
+
+        Only kinds whose traits say `weighs` are called; the others never form the weights.
+        """
+
+    def prompt_ended(self) -> None:
+        """The last token of every row's prompt is in, and answers begin. Kinds that choose what to keep of a prompt
+        choose now (Li et al. 2024, SnapKV); the others do nothing."""
+
+    def state(self, layer: int) -> tuple[Tensor, ...] | None:
+        """What a layer that carries a state left behind each row's last token, row by row; None before the first.
+
+        Tensors are (B, ...). The layer computes, the cache stores. Padding neither adds to a state nor decays it.
+        """
+        raise NotImplementedError(f"{type(self).__name__} holds keys and values and no state.")
+
+    def set_state(self, layer: int, *state: Tensor) -> None:
+        """Store what the layer leaves behind this forward's tokens. It counts from `advance` on."""
+        raise NotImplementedError(f"{type(self).__name__} holds keys and values and no state.")
 
     def advance(self, pos: Tensor) -> None:
         """Make the forward's tokens part of the cache."""
@@ -88,6 +150,10 @@ class Cache:
         """Forget every position >= lengths (B,), row by row."""
         raise NotImplementedError
 
+    def reset(self) -> None:
+        """Forget everything and keep the storage: the rows are empty and may start again."""
+        self.rewind(torch.zeros_like(self.lengths))
+
     def select(self, rows: Tensor | Sequence[int]) -> None:
         """Keep, drop, reorder or repeat rows: row i of the result is row rows[i] of now."""
         raise NotImplementedError
@@ -106,6 +172,12 @@ class Cache:
         if bool((new < 0).any()) or bool((new > self.lengths).any()):
             raise ValueError(
                 f"rewind goes back only: lengths {new.tolist()} against {self.lengths.tolist()} held now."
+            )
+        limit = self.traits.max_rewind
+        if limit is not None and bool((self.lengths - new > limit).any()):
+            raise ValueError(
+                f"{type(self).__name__} can go back {limit} positions, not from {self.lengths.tolist()} to "
+                f"{new.tolist()}. Start again with an empty cache, or use a kind that keeps every position."
             )
         return new
 
@@ -128,11 +200,27 @@ class NoCache(Cache):
     def begin(self, pos: Tensor) -> None:
         self.lengths = pos.new_zeros(pos.shape[0])
         super().begin(pos)
+        self._latest: tuple[int, Tensor, Tensor, Tensor] | None = None
 
     def update(
         self, layer: int, k: Tensor, v: Tensor, pos: Tensor, q: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
+        self._latest = layer, k, v, pos
         return k, v, pos
+
+    def read(self, layer: int, q: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        if self._latest is None or self._latest[0] != layer:
+            raise ValueError(
+                f"Without a cache only the layer that stored last can be read again, not layer {layer}; "
+                "pass a DynamicCache."
+            )
+        return self._latest[1:]
+
+    def state(self, layer: int) -> tuple[Tensor, ...] | None:
+        return None
+
+    def set_state(self, layer: int, *state: Tensor) -> None:
+        """Nothing is kept."""
 
     def rewind(self, lengths: Tensor | Sequence[int]) -> None:
         """Nothing is held, so there is nothing to forget."""
@@ -143,8 +231,3 @@ class NoCache(Cache):
     @property
     def nbytes(self) -> int:
         return 0
-
-
-def storage_bytes(tensors: Iterable[Tensor]) -> int:
-    """Bytes of the distinct storages behind `tensors`: a view counts as the whole it keeps alive."""
-    return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}.values())

@@ -4,7 +4,7 @@
 into slots reserved at the start, which is faster, gives compiled code one shape, and wastes what is never
 filled.
 
-Shapes per layer: keys and values (B, Hkv, S, D), one table of positions (B, S) for all layers.
+Shapes per layer: keys (B, Hkv, S, D), values (B, Hkv, S, Dv), one table of positions (B, S) for all layers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from ..config import ModelConfig
-from .base import Cache, CacheFull, storage_bytes
+from .base import Cache, CacheFull
+from .traits import cache_dims, storage_bytes
 
 if TYPE_CHECKING:
     from ..models.layers import Decoder
@@ -32,9 +33,11 @@ class DynamicCache(Cache):
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ):
-        empty = torch.zeros(rows, config.num_kv_heads, 0, config.head_dim, dtype=dtype, device=device)
-        self.k = [empty] * config.num_layers
-        self.v = [empty] * config.num_layers
+        heads, *widths = cache_dims(config)
+        self.k, self.v = (
+            [torch.zeros(rows, heads, 0, width, dtype=dtype, device=device)] * config.num_layers
+            for width in widths
+        )
         self.positions = torch.zeros(rows, 0, dtype=torch.int64, device=device)
         self.lengths = torch.zeros(rows, dtype=torch.int64, device=device)
 
@@ -46,15 +49,21 @@ class DynamicCache(Cache):
 
     def begin(self, pos: Tensor) -> None:
         super().begin(pos)
+        held = self.positions.shape[1]
+        if any(k.shape[2] > held for k in self.k) or any(v.shape[2] > held for v in self.v):
+            self._cut(held)  # what a forward that died left behind
         self._k_pos = torch.cat([self.positions, pos], 1)
 
     def update(
         self, layer: int, k: Tensor, v: Tensor, pos: Tensor, q: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        held = self.positions.shape[1]  # a forward that died may have left more: it is cut off here
-        self.k[layer] = torch.cat([self.k[layer][:, :, :held], k], 2)
-        self.v[layer] = torch.cat([self.v[layer][:, :, :held], v], 2)
+        self.k[layer] = torch.cat([self.k[layer], k], 2)
+        self.v[layer] = torch.cat([self.v[layer], v], 2)
         return self.k[layer], self.v[layer], self._k_pos
+
+    def read(self, layer: int, q: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        k = self.k[layer]
+        return k, self.v[layer], self._k_pos[:, : k.shape[2]]
 
     def advance(self, pos: Tensor) -> None:
         super().advance(pos)
@@ -66,6 +75,9 @@ class DynamicCache(Cache):
         used = (positions >= 0).any(0).nonzero()
         size = int(used[-1]) + 1 if used.numel() else 0
         self.positions, self.lengths = positions[:, :size].clone(), new
+        self._cut(size)
+
+    def _cut(self, size: int) -> None:
         self.k = [k[:, :, :size].clone() for k in self.k]  # a view would keep the forgotten part alive
         self.v = [v[:, :, :size].clone() for v in self.v]
 
@@ -99,9 +111,11 @@ class StaticCache(Cache):
         if capacity < 1:
             raise ValueError(f"A static cache needs room for one token at least, got capacity {capacity}.")
         self._capacity = capacity
-        shape = config.num_layers, rows, config.num_kv_heads, capacity + 1, config.head_dim
-        self.k = torch.zeros(shape, dtype=dtype, device=device)
-        self.v = torch.zeros(shape, dtype=dtype, device=device)
+        heads, *widths = cache_dims(config)
+        self.k, self.v = (
+            torch.zeros(config.num_layers, rows, heads, capacity + 1, width, dtype=dtype, device=device)
+            for width in widths
+        )
         self.positions = torch.full((rows, capacity + 1), -1, dtype=torch.int64, device=device)
         self.lengths = torch.zeros(rows, dtype=torch.int64, device=device)
 
@@ -117,8 +131,8 @@ class StaticCache(Cache):
 
     def begin(self, pos: Tensor) -> None:
         super().begin(pos)
-        self._run: slice | None = None  # set when all rows write the same stretch of slots
-        self._read = self.capacity
+        run: slice | None = None  # set when all rows write the same stretch of slots
+        read = self.capacity
         if not torch.compiler.is_compiling():
             last = int(pos.max())
             if last >= self.capacity:
@@ -127,34 +141,50 @@ class StaticCache(Cache):
                     "Make it larger, or ask for fewer tokens."
                 )
             first = int(pos[0, 0])
-            run = torch.arange(first, first + pos.shape[1], device=pos.device)
-            if first >= 0 and bool((pos == run).all()):
-                self._run = slice(first, first + pos.shape[1])
-            self._read = max(int(self.lengths.max()), last + 1, 1)
+            steps = torch.arange(first, first + pos.shape[1], device=pos.device)
+            if first >= 0 and bool((pos == steps).all()):
+                run = slice(first, first + pos.shape[1])
+            read = max(int(self.lengths.max()), last + 1, 1)
         self._slots = torch.where(pos >= 0, pos, self.capacity)
         self._rows = torch.arange(pos.shape[0], device=pos.device)[:, None]
-        self._k_pos = self.positions.scatter(1, self._slots, pos)
+        k_pos = self.positions.scatter(1, self._slots, pos)
+        self._after, self._k_pos = k_pos, k_pos[:, :read]
+        # One view of each kind for all layers, taken apart once: a layer then costs two copies and nothing else.
+        self._read = self.k[:, :, :, :read].unbind(0), self.v[:, :, :, :read].unbind(0)
+        place = slice(None) if run is None else run
+        self._run, self._write = (
+            run is not None,
+            (self.k[:, :, :, place].unbind(0), self.v[:, :, :, place].unbind(0)),
+        )
 
     def update(
         self, layer: int, k: Tensor, v: Tensor, pos: Tensor, q: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        keys, values = self.k[layer], self.v[layer]
-        if self._run is not None:
-            keys[:, :, self._run].copy_(k)
-            values[:, :, self._run].copy_(v)
+        keys, values = self._write[0][layer], self._write[1][layer]
+        if self._run:
+            keys.copy_(k)
+            values.copy_(v)
         else:
             keys[self._rows, :, self._slots] = k.transpose(1, 2)
             values[self._rows, :, self._slots] = v.transpose(1, 2)
-        return keys[:, :, : self._read], values[:, :, : self._read], self._k_pos[:, : self._read]
+        return self._read[0][layer], self._read[1][layer], self._k_pos
+
+    def read(self, layer: int, q: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        return self._read[0][layer], self._read[1][layer], self._k_pos
 
     def advance(self, pos: Tensor) -> None:
-        super().advance(pos)
-        self.positions.copy_(self._k_pos)  # in place: a compiled step keeps its addresses
+        # In place, here and below: a compiled step keeps its addresses.
+        self.lengths.clamp_(min=pos.amax(1) + 1)
+        self.positions.copy_(self._after)
 
     def rewind(self, lengths: Tensor | Sequence[int]) -> None:
         new = self._checked_lengths(lengths)
-        self.positions = self.positions.masked_fill(self.positions >= new[:, None], -1)
-        self.lengths = new
+        self.positions.masked_fill_(self.positions >= new[:, None], -1)
+        self.lengths.copy_(new)
+
+    def reset(self) -> None:
+        self.positions.fill_(-1)
+        self.lengths.zero_()
 
     def select(self, rows: Tensor | Sequence[int]) -> None:
         index = self._checked_rows(rows)

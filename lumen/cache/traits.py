@@ -1,0 +1,59 @@
+"""What a kind of cache promises, and small questions that every kind asks: do the positions fit, how wide is a key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from ..config import ModelConfig
+
+Expand = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+"""What a layer makes of the stored k and v (B, Hkv, S, ...) before it reads them, such as MLA's heads from latents."""
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What a kind promises. `Traits()` is a lossless kind that forgets whatever it is told to.
+
+    `tolerance`: relative error of logits against the forward without a cache; 0 is lossless up to rounding, inf
+    promises nothing. `max_rewind`: how many positions a row can go back; None is all of them, 0 none. `per_head`:
+    heads choose their keys, so k_pos is (B, Hkv, S). `same_positions`: every layer holds the same positions, so one
+    mask serves all layers of a forward. `weighs`: the kind is handed the attention weights, see `Cache.weigh`.
+    """
+
+    tolerance: float = 0.0
+    max_rewind: int | None = None
+    per_head: bool = False
+    same_positions: bool = True
+    weighs: bool = False
+
+    @property
+    def lossless(self) -> bool:
+        return self.tolerance == 0.0
+
+
+def refuse_repeats(pos: Tensor) -> None:
+    """ValueError when two new tokens of a row stand at one position: pos (B, T), -1 may repeat."""
+    ordered = pos.sort(1).values
+    twice = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)
+    if bool(twice.any()):
+        row, column = twice.nonzero()[0].tolist()
+        raise ValueError(
+            f"Row {row} has two new tokens at position {int(ordered[row, column])}, and one would overwrite the other. "
+            "Pass the branches of a draft tree through `Tree(cache, parents)`; otherwise give each token its own."
+        )
+
+
+def cache_dims(config: ModelConfig) -> tuple[int, int, int]:
+    """What a layer stores of a token: (heads, width of a key, width of a value). A config may say so itself."""
+    plain = config.num_kv_heads, config.head_dim, config.head_dim
+    return getattr(config, "cache_dims", plain)
+
+
+def storage_bytes(tensors: Iterable[Tensor]) -> int:
+    """Bytes of the distinct storages behind `tensors`: a view counts as the whole it keeps alive."""
+    return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}.values())
