@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .pool import BlockPool, PoolCorrupt
     from .prefix import HashPrefix, NoPrefix
     from .radix import RadixPrefix
+    from .traits import Traits
 
 _HOME = {
     "BlockPool": "pool",
@@ -33,6 +34,7 @@ _HOME = {
     "RadixPrefix": "radix",
     "Segment": "packed",
     "StaticCache": "dense",
+    "Traits": "traits",
 }
 
 __all__ = [
@@ -50,6 +52,7 @@ __all__ = [
     "RadixPrefix",
     "Segment",
     "StaticCache",
+    "Traits",
 ]
 
 

@@ -10,6 +10,7 @@ Yu et al. 2022, Orca, section 3.2 (selective batching).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,7 +19,8 @@ from torch import Tensor
 
 from ..attention.core import Mask, attend_with, mask_for
 from .base import Cache
-from .paged import BlockStore
+from .store import BlockStore
+from .traits import Expand, Traits
 
 _SLACK = 64  # rows whose lengths differ by less are read together, however short they are
 
@@ -39,24 +41,32 @@ class Segment:
 class _Group:
     """Neighbouring segments with equally many new tokens and tables of like width: one attention call a layer.
 
-    B segments of T new tokens; `tokens` is their place in the row; keys and values are read at positions 0 to S.
+    B segments of T new tokens; `tokens` is their place in the row; positions 0 to `read_to` are read.
     """
 
     def __init__(self, at: int, segments: list[Segment], store: BlockStore):
-        device = store.k.device
+        device = store.device
         self.rows, self.count = len(segments), segments[0].count
         self.tokens = slice(at, at + self.rows * self.count)
-        self.read = max(s.end for s in segments)
+        self.read_to = max(s.end for s in segments)
         # Nothing older than the new tokens: they are read where they are, not back from the blocks.
         self.fresh = self.rows == 1 and segments[0].start == 0
-        width = -(-self.read // store.block_size)
+        width = -(-self.read_to // store.block_size)
         tables = [[*s.table[:width], *[store.spare] * (width - len(s.table))] for s in segments]
         self.table = torch.tensor(tables, dtype=torch.int64, device=device).flatten()
         starts = torch.tensor([[s.start] for s in segments], device=device)
         self.q_pos = starts + torch.arange(self.count, device=device)
         # What a shorter neighbour's table does not hold lies behind its query, where the one mask rule hides it.
-        self.k_pos = torch.arange(self.read, device=device).expand(self.rows, -1)
-        self.masks: dict[int | None, Mask] = {}
+        self.k_pos = torch.arange(self.read_to, device=device).expand(self.rows, -1)
+        self.masks: dict[tuple[int | None, bool], Mask] = {}
+
+    def read(self, store: BlockStore, layer: int) -> tuple[Tensor, Tensor]:
+        """The segments' keys and values (rows, Hkv, read, D), one copy out of the blocks."""
+        k, v = (
+            blocks.view(self.rows, -1, *blocks.shape[2:])[:, : self.read_to].transpose(1, 2)
+            for blocks in store.read(layer, self.table)
+        )
+        return k, v
 
 
 class PackedCache(Cache):
@@ -77,9 +87,15 @@ class PackedCache(Cache):
                     "reserve the blocks before the forward."
                 )
         self.store = store
-        device = store.k.device
+        device = store.device
         places = [(s.table[p // size] * size + p % size, p) for s in segments for p in range(s.start, s.end)]
         slots, positions = zip(*places, strict=True)
+        if len(set(slots)) < len(slots):
+            twice = next(p for (s, p), n in Counter(places).items() if n > 1)
+            raise ValueError(
+                f"Two new tokens at position {twice} of one block table: each would overwrite the other. "
+                "Give a sequence one segment, and the branches of a tree tables of their own."
+            )
         self._slots = torch.tensor(slots, device=device)
         self.pos = torch.tensor([positions], device=device)
         self.lengths = torch.zeros(1, dtype=torch.int64, device=device)
@@ -108,32 +124,45 @@ class PackedCache(Cache):
                 f"not {tuple(pos.shape)}; pass the cache's own pos."
             )
 
-    def attend(
-        self, layer: int, q: Tensor, k: Tensor, v: Tensor, pos: Tensor, window: int | None = None
-    ) -> Tensor:
-        keys, values = self.store.k[layer], self.store.v[layer]
-        keys.flatten(0, 1).index_copy_(0, self._slots, k[0].transpose(0, 1))
-        values.flatten(0, 1).index_copy_(0, self._slots, v[0].transpose(0, 1))
-        parts = [self._attend(group, q, k, v, keys, values, window) for group in self._groups]
-        return torch.cat(parts, 1)[None] if len(parts) > 1 else parts[0][None]
+    @property
+    def traits(self) -> Traits:  # type: ignore[override]
+        return self.store.traits
 
-    def _attend(
-        self, group: _Group, q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, window: int | None
+    def store_new(self, layer: int, k: Tensor, v: Tensor) -> None:
+        """Write the row's keys and values (1, Hkv, N, D) into their blocks."""
+        self.store.write(layer, self._slots, k[0].transpose(0, 1), v[0].transpose(0, 1))
+
+    def attend(
+        self,
+        layer: int,
+        q: Tensor,
+        k: Tensor | None,
+        v: Tensor | None,
+        pos: Tensor,
+        window: int | None = None,
+        *,
+        scale: float | None = None,
+        causal: bool = True,
+        expand: Expand | None = None,
     ) -> Tensor:
-        """One group's attention, (H, B * T, D)."""
-        heads, dim = q.shape[1], q.shape[3]
-        q = q[0, :, group.tokens].view(heads, group.rows, group.count, dim).transpose(0, 1)
-        if group.fresh:
-            k, v = k[:, :, group.tokens], v[:, :, group.tokens]
-        else:
-            k, v = (
-                t.index_select(0, group.table).view(group.rows, -1, *t.shape[2:])[:, : group.read].transpose(1, 2)
-                for t in (keys, values)
-            )  # fmt: skip
-        mask = group.masks.get(window)
-        if mask is None:
-            mask = group.masks[window] = mask_for(group.q_pos, group.k_pos, window, q.dtype)
-        return attend_with(q, k, v, mask).transpose(0, 1).reshape(heads, -1, dim)
+        if k is not None and v is not None:
+            self.store_new(layer, k, v)
+        parts = []
+        for group in self._groups:
+            if group.fresh and k is not None and v is not None:
+                keys, values = k[:, :, group.tokens], v[:, :, group.tokens]
+            else:
+                keys, values = group.read(self.store, layer)
+            if expand is not None:
+                keys, values = expand(keys, values)
+            mask = group.masks.get((window, causal))
+            if mask is None:
+                mask = mask_for(group.q_pos, group.k_pos, window, q.dtype, causal=causal)
+                group.masks[window, causal] = mask
+            asked = q[0, :, group.tokens].unflatten(1, (group.rows, group.count)).transpose(0, 1)
+            out = attend_with(asked, keys, values, mask, scale)
+            parts.append(out.transpose(0, 1).flatten(1, 2))
+        return torch.cat(parts, 1)[None] if len(parts) > 1 else parts[0][None]
 
     def advance(self, pos: Tensor) -> None:
         """The scheduler keeps the books: nothing is to be moved on here."""

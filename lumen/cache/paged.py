@@ -17,85 +17,15 @@ A kernel for paged attention reads the blocks where they lie. Here a layer's blo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from ..config import ModelConfig
-from .base import Cache, storage_bytes
-from .pool import BlockPool
-from .prefix import NoPrefix, Prefix, allocate
+from .base import Cache
+from .store import BlockStore, Content
+from .traits import Traits
 
-if TYPE_CHECKING:
-    from ..models.layers import Decoder
-
-
-class BlockStore:
-    """The memory that paged caches share: keys and values of all blocks, the pool's books, a prefix cache.
-
-    `k`, `v`: (layers, num_blocks + 1, block_size, Hkv, D). The block behind the last takes what padding writes.
-    """
-
-    def __init__(
-        self,
-        config: ModelConfig,
-        num_blocks: int,
-        block_size: int = 16,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device | str = "cpu",
-    ):
-        self.pool = BlockPool(num_blocks, block_size)
-        self.prefix: Prefix = NoPrefix()
-        shape = config.num_layers, num_blocks + 1, block_size, config.num_kv_heads, config.head_dim
-        self.k = torch.zeros(shape, dtype=dtype, device=device)
-        self.v = torch.zeros(shape, dtype=dtype, device=device)
-        self.block_size, self.spare = block_size, num_blocks
-        self.caches: list[PagedCache] = []  # whoever holds tables; the audit asks them all
-
-    @classmethod
-    def for_model(cls, model: Decoder, num_blocks: int, block_size: int = 16) -> BlockStore:
-        """An empty store on the model's device and in its dtype."""
-        weight = next(model.parameters())
-        return cls(model.config, num_blocks, block_size, weight.dtype, weight.device)
-
-    def rows(self, count: int) -> PagedCache:
-        """A cache of `count` empty rows in this store."""
-        return PagedCache(self, count)
-
-    def allocate(self, count: int) -> list[int]:
-        """Blocks for whoever writes next; see `lumen.cache.prefix.allocate`."""
-        return allocate(self.pool, self.prefix, count)
-
-    def copy(self, pairs: Sequence[tuple[int, int]]) -> None:
-        """Copy blocks (from, to) in all layers."""
-        if pairs:
-            source, target = (torch.tensor(side, device=self.k.device) for side in zip(*pairs, strict=True))
-            self.k[:, target] = self.k[:, source]
-            self.v[:, target] = self.v[:, source]
-
-    def audit(self) -> None:
-        """Raise PoolCorrupt unless every reference is explained by a table or the prefix cache."""
-        tables = [table for cache in self.caches for table in cache.tables]
-        self.pool.audit([*tables, self.prefix.blocks()])
-
-    @property
-    def nbytes(self) -> int:
-        return storage_bytes([self.k, self.v])
-
-
-@dataclass(frozen=True)
-class SwappedRow:
-    """A row's keys and values in host memory: k, v (layers, length, Hkv, D)."""
-
-    k: Tensor
-    v: Tensor
-    length: int
-
-    @property
-    def nbytes(self) -> int:
-        return storage_bytes([self.k, self.v])
+__all__ = ["BlockStore", "Content", "PagedCache"]
 
 
 class PagedCache(Cache):
@@ -104,9 +34,13 @@ class PagedCache(Cache):
     def __init__(self, store: BlockStore, rows: int):
         self.store = store
         self.tables: list[list[int]] = [[] for _ in range(rows)]
-        self.lengths = torch.zeros(rows, dtype=torch.int64, device=store.k.device)
+        self.lengths = torch.zeros(rows, dtype=torch.int64, device=store.device)
         self._reserved: list[int] | None = None
         store.caches.append(self)
+
+    @property
+    def traits(self) -> Traits:  # type: ignore[override]
+        return self.store.traits
 
     def reserve(self, lengths: Sequence[int]) -> None:
         """Take the blocks for rows that will reach these lengths. CacheFull changes nothing.
@@ -154,7 +88,7 @@ class PagedCache(Cache):
         table = torch.tensor(padded, dtype=torch.int64, device=pos.device).view(len(padded), width)
         place = pos.clamp(min=0)
         block = torch.where(pos >= 0, table.gather(1, place // size), self.store.spare)
-        self._block, self._place = block, place % size
+        self._slots = (block * size + place % size).flatten()
         self._table = table.flatten()
         self._read = max(max(ends, default=0), 1)
         positions = torch.arange(self._read, device=pos.device)
@@ -165,15 +99,16 @@ class PagedCache(Cache):
     def update(
         self, layer: int, k: Tensor, v: Tensor, pos: Tensor, q: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        keys, values = self.store.k[layer], self.store.v[layer]
-        keys[self._block, self._place] = k.transpose(1, 2)
-        values[self._block, self._place] = v.transpose(1, 2)
-        return self._gather(keys), self._gather(values), self._k_pos
+        self.store.write(layer, self._slots, k.transpose(1, 2).flatten(0, 1), v.transpose(1, 2).flatten(0, 1))
+        return self.read(layer)
 
-    def _gather(self, blocks: Tensor) -> Tensor:
-        """One layer's blocks in the order of the tables: (B, Hkv, S, D), positions 0 to the longest row's end."""
-        together = blocks.index_select(0, self._table).view(len(self.tables), -1, *blocks.shape[2:])
-        return together[:, : self._read].transpose(1, 2)
+    def read(self, layer: int, q: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """The layer's blocks in the order of the tables, positions 0 to the longest row's end."""
+        k, v = (
+            blocks.view(len(self.tables), -1, *blocks.shape[2:])[:, : self._read].transpose(1, 2)
+            for blocks in self.store.read(layer, self._table)
+        )
+        return k, v, self._k_pos
 
     def rewind(self, lengths: Tensor | Sequence[int]) -> None:
         new = self._checked_lengths(lengths)
@@ -220,33 +155,23 @@ class PagedCache(Cache):
         for tokens, table, length in zip(sequences, self.tables, self.lengths.tolist(), strict=True):
             self.store.prefix.insert(tokens[:length], table, extra)
 
-    def swap_out(self, row: int) -> SwappedRow:
+    def swap_out(self, row: int) -> Content:
         """Copy a row to host memory and give its blocks back: preemption that need not compute again."""
         (length,) = self.lengths[[row]].tolist()
-        at = torch.tensor(self.tables[row], dtype=torch.int64, device=self.store.k.device)
-        k, v = (self._flat(t.index_select(1, at), length).cpu().clone() for t in (self.store.k, self.store.v))
+        content = self.store.take(self.tables[row], length)
         lengths = self.lengths.clone()
         lengths[row] = 0
         self.rewind(lengths)
-        return SwappedRow(k, v, length)
+        return content
 
-    def swap_in(self, row: int, swapped: SwappedRow) -> None:
+    def swap_in(self, row: int, content: Content) -> None:
         """Bring a swapped row back into the empty row `row`. CacheFull changes nothing."""
         if self.tables[row]:
             raise ValueError(f"Row {row} holds tokens; a swapped sequence comes back into an empty row.")
-        size = self.store.block_size
-        blocks = self.store.allocate(-(-swapped.length // size))
-        for i, block in enumerate(blocks):
-            part = slice(i * size, min((i + 1) * size, swapped.length))
-            self.store.k[:, block, : part.stop - part.start] = swapped.k[:, part].to(self.store.k.device)
-            self.store.v[:, block, : part.stop - part.start] = swapped.v[:, part].to(self.store.v.device)
+        blocks = self.store.allocate(-(-content.length // self.store.block_size))
+        self.store.put(blocks, content)
         self.tables[row] = blocks
-        self.lengths[row] = swapped.length
-
-    @staticmethod
-    def _flat(blocks: Tensor, length: int) -> Tensor:
-        """(layers, blocks, size, Hkv, D) -> (layers, length, Hkv, D)."""
-        return blocks.flatten(1, 2)[:, :length]
+        self.lengths[row] = content.length
 
     @property
     def nbytes(self) -> int:

@@ -111,11 +111,22 @@ class CountedCache(Counted):
         self.bytes_read += read * _row_bytes(keys, values)
         return keys, values, k_pos
 
-    def attend(self, layer: int, q: Any, k: Any, v: Any, pos: Any, window: int | None = None) -> Any:
+    def attend(
+        self,
+        layer: int,
+        q: Any,
+        k: Any,
+        v: Any,
+        pos: Any,
+        window: int | None = None,
+        *,
+        scale: float | None = None,
+        causal: bool = True,
+    ) -> Any:
         from ..attention.core import attention
 
         keys, values, k_pos = self.update(layer, k, v, pos, q)
-        return attention(q, keys, values, pos, k_pos, window)
+        return attention(q, keys, values, pos, k_pos, window, scale=scale, causal=causal)
 
 
 def _row_bytes(k: Any, v: Any) -> int:

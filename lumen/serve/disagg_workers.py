@@ -76,12 +76,9 @@ class _StreamedCache(PackedCache):
         super().__init__(store, [segment])
         self._tell = tell
 
-    def attend(
-        self, layer: int, q: Tensor, k: Tensor, v: Tensor, pos: Tensor, window: int | None = None
-    ) -> Tensor:
-        out = super().attend(layer, q, k, v, pos, window)
+    def store_new(self, layer: int, k: Tensor, v: Tensor) -> None:
+        super().store_new(layer, k, v)
         self._tell(layer)
-        return out
 
 
 def _prefill(job: Job, model: Any) -> tuple[float, dict[str, tuple[int, int, float, float, float]]]:
@@ -100,6 +97,7 @@ def _prefill(job: Job, model: Any) -> tuple[float, dict[str, tuple[int, int, flo
 
     sender = threading.Thread(target=send, daemon=True)
     forwards: dict[str, tuple[int, int, float, float, float]] = {}
+    position_bytes = sum(one.nbytes for one in store.export([0], 1))
     dist.barrier()
     start = time.monotonic()
     sender.start()
@@ -107,12 +105,10 @@ def _prefill(job: Job, model: Any) -> tuple[float, dict[str, tuple[int, int, flo
         time.sleep(max(0.0, start + offset - time.monotonic()))
         length = len(request.prompt)
         table = store.allocate(-(-length // pool.block_size))
-        at = torch.tensor(table, device=store.k.device)
 
-        def layers(which: slice, at: Tensor = at, length: int = length) -> Tensor:
+        def layers(which: slice, table: list[int] = table, length: int = length) -> Tensor:
             """Keys and values of some layers in order of position: (2, layers, length, Hkv, D)."""
-            parts = [t[which].index_select(1, at).flatten(1, 2)[:, :length] for t in (store.k, store.v)]
-            return torch.stack(parts)
+            return torch.stack(store.export(table, length, which))
 
         began = time.monotonic()
         sends: list[float] = []
@@ -135,7 +131,7 @@ def _prefill(job: Job, model: Any) -> tuple[float, dict[str, tuple[int, int, flo
         outbox.put(("first", sampled[request.id][0]))
         runner.forget(request.id)
         store.pool.release(table)
-        forwards[request.id] = length, 2 * store.k[:, 0, 0].nbytes * length, began, sends[0], ended
+        forwards[request.id] = length, position_bytes * length, began, sends[0], ended
     outbox.put(("end", None))
     outbox.put(None)
     sender.join()
@@ -152,6 +148,7 @@ def _decode(job: Job, model: Any) -> tuple[dict[str, list[int]], dict[str, list[
     arrived: dict[str, float] = {}
     requests = {r.id: r for r in job.requests}
     store = engine.store
+    nothing, _ = store.export([], 0)  # keys of no position: their shape and dtype are those of what will come
 
     def hear() -> Any:
         heard: list[Any] = [None]
@@ -160,12 +157,12 @@ def _decode(job: Job, model: Any) -> tuple[dict[str, list[int]], dict[str, list[
 
     def receive() -> None:
         while (word := hear())[0] == "prompt":
-            length, num_layers = len(requests[word[1]].prompt), store.k.shape[0]
+            length, num_layers = len(requests[word[1]].prompt), store.num_layers
             pieces, size = (num_layers, 1) if job.layerwise else (1, num_layers)
-            shape = 2, size, length, *store.k.shape[3:]
+            shape = 2, size, length, *nothing.shape[2:]
             content = []
             for _ in range(pieces):
-                content.append(torch.empty(shape, dtype=store.k.dtype, device=store.k.device))
+                content.append(torch.empty(shape, dtype=nothing.dtype, device=nothing.device))
                 dist.recv(content[-1], src=PREFILL)
             first = hear()[1]
             arrived[word[1]] = time.monotonic()

@@ -112,15 +112,15 @@ class Engine:
         delta tells the first token. Raises ValueError as `add` does.
         """
         self.check(request)
-        shape = self.store.k.shape[0], len(request.prompt), *self.store.k.shape[3:]
-        if k.shape != shape or v.shape != shape:
+        if k.shape[1:2] != (len(request.prompt),):
             raise ValueError(
-                f"Keys and values of this prompt are {tuple(shape)}, got {tuple(k.shape)} and {tuple(v.shape)}."
+                f"This prompt has {len(request.prompt)} tokens, but its keys are {tuple(k.shape)}."
             )
+        content = self.store.content(k, v)
         answer = self._answer(request)
         sequence = self.scheduler.add_prefilled(request, [first], len(request.prompt))
         self._open(sequence)
-        self.runner.receive(sequence, k, v)
+        self.runner.receive(sequence, content)
         self._live[request.id] = sequence, answer, []
         delta = self._tell(request.id, [first], [], time.monotonic())
         return self._end(request.id, delta) if answer.done else delta

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..cache.packed import PackedCache, Segment
-from ..cache.paged import BlockStore
+from ..cache.paged import BlockStore, Content
 from ..decode.drafter import Draft, Drafter, NoDraft
 from ..decode.row import Row, started
 from ..decode.step import propose, verify
@@ -38,7 +38,7 @@ class Runner:
         self.model, self.store, self.drafter = model, store, drafter
         self._rows: dict[str, Row] = {}
         self._drafts: dict[str, Draft] = {}
-        self._host: dict[str, tuple[Tensor, Tensor]] = {}
+        self._host: dict[str, Content] = {}
 
     @torch.inference_mode()
     def propose(self, sequences: Sequence[SequenceState]) -> None:
@@ -76,15 +76,12 @@ class Runner:
             return {}, {}
         return self.sample(chosen, self.model.head(hidden[0, places]))
 
-    def receive(self, sequence: SequenceState, k: Tensor, v: Tensor) -> None:
-        """Take over keys and values that were computed elsewhere: k, v (layers, computed, Hkv, D) on the host.
+    def receive(self, sequence: SequenceState, content: Content) -> None:
+        """Take over what was computed elsewhere, `store.content(k, v)`.
 
         The random stream moves on by one number for every token that was drawn there, the grammar by the token.
         """
-        size = self.store.block_size
-        spare = -k.shape[1] % size
-        blocks = (torch.nn.functional.pad(t, (0, 0, 0, 0, 0, spare)).unflatten(1, (-1, size)) for t in (k, v))
-        self._host[sequence.id] = tuple(blocks)
+        self._host[sequence.id] = content
         self._row(sequence).take(sequence.output)
 
     def forget(self, request_id: str) -> None:
@@ -131,15 +128,10 @@ class Runner:
         return draft.first(len(sequence.drafts))
 
     def _out(self, swap: Swap) -> None:
-        at = torch.tensor(swap.blocks, device=self.store.k.device)
-        k, v = (t.index_select(1, at).cpu() for t in (self.store.k, self.store.v))
-        self._host[swap.sequence.id] = k, v
+        self._host[swap.sequence.id] = self.store.take(swap.blocks, swap.length)
 
     def _in(self, swap: Swap) -> None:
-        at = torch.tensor(swap.blocks, device=self.store.k.device)
-        k, v = self._host.pop(swap.sequence.id)
-        self.store.k.index_copy_(1, at, k.to(at.device))
-        self.store.v.index_copy_(1, at, v.to(at.device))
+        self.store.put(swap.blocks, self._host.pop(swap.sequence.id))
 
 
 def describe(logits: Tensor, token: int, count: int) -> TokenLogprobs:

@@ -28,8 +28,8 @@ def test_any_mix_of_chunks_and_answers_equals_the_forward_without_a_cache(make, 
         lengths = [rng.choice([1, 2, 7, 16, 33, 40]) for _ in range(rng.randint(1, 6))]
         sequences = [[rng.randrange(61) for _ in range(n)] for n in lengths]
         store = BlockStore.for_model(model, 300, size)
-        store.k.normal_()
-        store.v.normal_()  # what others left behind, in the spare block too
+        for plane in store.planes:
+            plane.normal_()  # what others left behind, in the spare block too
         free = rng.sample(range(300), 300)
         tables = [[free.pop() for _ in range(-(-n // size))] for n in lengths]
         done, got = [0] * len(lengths), [[] for _ in lengths]
@@ -59,7 +59,7 @@ def test_blocks_that_are_missing_or_a_wrong_pos_get_a_sentence():
     cache = PackedCache(store, [Segment([1], 0, 3)])
     with pytest.raises(ValueError, match="the cache's own pos"):
         model(torch.tensor([[1, 2]]), torch.tensor([[0, 1]]), cache)
-    assert not store.k.any() and cache.nbytes == store.nbytes
+    assert not any(plane.any() for plane in store.planes) and cache.nbytes == store.nbytes
     for call in (lambda: cache.rewind([0]), lambda: cache.select([0])):
         with pytest.raises(NotImplementedError):
             call()

@@ -32,21 +32,17 @@ def record(model: Any, ids: list[int], steps: int) -> tuple[list[int], list[Step
     ids, and steps."""
     import torch
 
-    from lumen.attention.core import attention, visible
-    from lumen.cache import DynamicCache
+    from lumen.cache import DynamicCache, Traits
 
     weighed: list[Any] = []
 
     class Recording(DynamicCache):
         """A dynamic cache that also writes down how its rows were weighed."""
 
-        def attend(self, layer: int, q: Any, k: Any, v: Any, pos: Any, window: int | None = None) -> Any:
-            k, v, k_pos = self.update(layer, k, v, pos, q)
-            keys = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
-            scores = (q[:, :, -1:] @ keys.transpose(2, 3))[0, :, 0].float() / q.shape[3] ** 0.5
-            hidden = ~visible(pos[:, -1:], k_pos, window)[0, 0, 0]
-            weighed.append(scores.masked_fill(hidden, float("-inf")).softmax(-1).cpu())
-            return attention(q, k, v, pos, k_pos, window)
+        traits = Traits(weighs=True)
+
+        def weigh(self, layer: int, weights: Any, pos: Any) -> None:
+            weighed.append(weights[0, :, -1].float().cpu())
 
     cache = Recording.for_model(model, 1)
     all_ids, new, done = list(ids), list(ids), []

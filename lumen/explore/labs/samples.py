@@ -47,7 +47,7 @@ class SamplesLab:
         each = -(-(len(ids) + tokens) // block_size)  # blocks of a row that shares nothing
         store = BlockStore.for_model(self.model, rows * each, block_size)
         params = [SamplingParams(temperature=temperature, seed=seed) for seed in range(rows)]
-        streams, out, device = generators(params), [], store.k.device
+        streams, out, device = generators(params), [], store.device
         with torch.inference_mode(), store.rows(1) as cache:
             hidden = self.model.hidden(torch.tensor([ids], device=device), None, cache)[:, -1]
             cache.select([0] * rows)

@@ -1,0 +1,167 @@
+"""The memory that paged caches share: blocks of keys and values, the pool's books, a prefix cache.
+
+    planes   k  (layers, num_blocks + 1, block_size, Hkv, D)     the block behind the last takes what padding writes
+             v  (layers, num_blocks + 1, block_size, Hkv, Dv)
+
+Whoever reads and writes blocks does it through this class and never sees a plane, so a store may keep something else
+than what it is given: a subclass says which planes there are (`_reserve`) and how keys and values become their content
+and come back (`pack`, `unpack`). A slot is `block * block_size + place`; a position is found by a table, see `paged`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ..models.config import ModelConfig
+from .pool import BlockPool
+from .prefix import NoPrefix, Prefix, allocate
+from .traits import Traits, cache_dims, storage_bytes
+
+if TYPE_CHECKING:
+    from ..models.layers import Decoder
+    from .paged import PagedCache
+
+
+@dataclass(frozen=True)
+class Content:
+    """What some positions of one sequence hold, away from the blocks: planes (layers, length, Hkv, ...)."""
+
+    planes: tuple[Tensor, ...]
+
+    @property
+    def length(self) -> int:
+        return self.planes[0].shape[1]
+
+    @property
+    def nbytes(self) -> int:
+        return storage_bytes(self.planes)
+
+
+class BlockStore:
+    """`num_blocks` blocks of `block_size` positions. `traits` are those of the caches that live here."""
+
+    traits = Traits()
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        num_blocks: int,
+        block_size: int = 16,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ):
+        self.pool = BlockPool(num_blocks, block_size)
+        self.prefix: Prefix = NoPrefix()
+        self.block_size, self.spare, self.num_layers = block_size, num_blocks, config.num_layers
+        heads, *widths = cache_dims(config)
+        shape = config.num_layers, num_blocks + 1, block_size, heads
+        self.planes = self._reserve(shape, widths, dtype, torch.device(device))
+        self.caches: list[PagedCache] = []  # whoever holds tables; the audit asks them all
+        # The same memory layer by layer, once as blocks and once as slots, so that no layer pays for taking it apart.
+        self._blocks = list(zip(*(plane.unbind(0) for plane in self.planes), strict=True))
+        self._slots = list(zip(*(plane.flatten(1, 2).unbind(0) for plane in self.planes), strict=True))
+
+    @classmethod
+    def for_model(cls, model: Decoder, num_blocks: int, block_size: int = 16) -> BlockStore:
+        """An empty store on the model's device and in its dtype."""
+        weight = next(model.parameters())
+        return cls(model.config, num_blocks, block_size, weight.dtype, weight.device)
+
+    # What a kind of store decides
+
+    def _reserve(
+        self, shape: tuple[int, ...], widths: Sequence[int], dtype: torch.dtype, device: torch.device
+    ) -> tuple[Tensor, ...]:
+        """The planes, each `shape` and what one position of one head takes, all finite."""
+        return tuple(torch.zeros(*shape, width, dtype=dtype, device=device) for width in widths)
+
+    def pack(self, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
+        """k (..., D), v (..., Dv) as the planes hold them."""
+        return k, v
+
+    def unpack(self, planes: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+        """What `pack` was given, up to the tolerance of `traits`."""
+        k, v = planes
+        return k, v
+
+    # What everybody asks
+
+    @property
+    def device(self) -> torch.device:
+        return self.planes[0].device
+
+    def write(self, layer: int, slots: Tensor, k: Tensor, v: Tensor) -> None:
+        """Store k (N, Hkv, D), v (N, Hkv, Dv) in the slots (N,) of a layer."""
+        for plane, new in zip(self._slots[layer], self.pack(k, v), strict=True):
+            plane.index_copy_(0, slots, new)
+
+    def read(self, layer: int, blocks: Tensor) -> tuple[Tensor, Tensor]:
+        """One layer's blocks (N,) in this order: k (N, block_size, Hkv, D) and v (N, block_size, Hkv, Dv), copies."""
+        return self.unpack(tuple(plane.index_select(0, blocks) for plane in self._blocks[layer]))
+
+    def rows(self, count: int) -> PagedCache:
+        """A cache of `count` empty rows in this store."""
+        from .paged import PagedCache
+
+        return PagedCache(self, count)
+
+    def allocate(self, count: int) -> list[int]:
+        """Blocks for whoever writes next; see `lumen.cache.prefix.allocate`."""
+        return allocate(self.pool, self.prefix, count)
+
+    def copy(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copy blocks (from, to) in all layers."""
+        if pairs:
+            source, target = (torch.tensor(side, device=self.device) for side in zip(*pairs, strict=True))
+            for plane in self.planes:
+                plane[:, target] = plane[:, source]
+
+    def take(self, blocks: Sequence[int], length: int) -> Content:
+        """Copy the first `length` positions of a table to host memory, as they are stored."""
+        slots = self._slots_of(blocks, length)
+        return Content(tuple(p.flatten(1, 2).index_select(1, slots).cpu() for p in self.planes))
+
+    def put(self, blocks: Sequence[int], content: Content) -> None:
+        """Bring content back into the blocks of a table, which need not be those it came from."""
+        slots = self._slots_of(blocks, content.length)
+        for plane, held in zip(self.planes, content.planes, strict=True):
+            plane.flatten(1, 2).index_copy_(1, slots, held.to(plane.device))
+
+    def export(
+        self, blocks: Sequence[int], length: int, layers: slice = slice(None)
+    ) -> tuple[Tensor, Tensor]:
+        """Plain k and v (layers, length, Hkv, ...) of a table's first positions, on this device."""
+        slots = self._slots_of(blocks, length)
+        return self.unpack(tuple(p[layers].flatten(1, 2).index_select(1, slots) for p in self.planes))
+
+    def content(self, k: Tensor, v: Tensor) -> Content:
+        """Plain k and v (layers, length, Hkv, ...) that were computed elsewhere, ready for `put`.
+
+        ValueError when they are not of this store's model.
+        """
+        packed = self.pack(k, v) if k.dim() == v.dim() == 4 else ()
+        want = [(p.shape[0], *p.shape[3:]) for p in self.planes]
+        if [(p.shape[0], *p.shape[2:]) for p in packed] != want or k.shape[1] != v.shape[1]:
+            raise ValueError(
+                f"Keys and values of this model are {want[0]} and {want[1]} with a length behind the layers, "
+                f"got {tuple(k.shape)} and {tuple(v.shape)}."
+            )
+        return Content(packed)
+
+    def _slots_of(self, blocks: Sequence[int], length: int) -> Tensor:
+        first = torch.tensor(list(blocks), dtype=torch.int64, device=self.device) * self.block_size
+        return (first[:, None] + torch.arange(self.block_size, device=self.device)).flatten()[:length]
+
+    def audit(self) -> None:
+        """Raise PoolCorrupt unless every reference is explained by a table or the prefix cache."""
+        tables = [table for cache in self.caches for table in cache.tables]
+        self.pool.audit([*tables, self.prefix.blocks()])
+
+    @property
+    def nbytes(self) -> int:
+        return storage_bytes(self.planes)
