@@ -72,3 +72,16 @@ def test_a_static_decode_step_compiles_fullgraph():
         tokens = torch.tensor([[i], [i + 1]], device="cuda")
         pos = torch.tensor([[3 + i], [3 + i]], device="cuda")
         assert torch.allclose(step(tokens, pos), model(tokens, pos, plain), atol=1e-3)
+
+
+def test_every_sdpa_backend_zeroes_a_query_that_may_read_nothing():
+    """`attend_with` leaves this to torch (2.5 and newer): a blind row is zeros, never NaN, whichever kernel runs."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    q, k, v = torch.randn(3, 2, 4, 16, 64, device="cuda", dtype=torch.float16)
+    bias = torch.zeros(2, 1, 16, 16, device="cuda", dtype=torch.float16)
+    bias[:, :, :5] = float("-inf")
+    for backend in (SDPBackend.MATH, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.CUDNN_ATTENTION):
+        with sdpa_kernel([backend, SDPBackend.MATH], set_priority=True):
+            out = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+        assert torch.isfinite(out).all() and not out[:, :, :5].any() and out[:, :, 5:].any(), backend

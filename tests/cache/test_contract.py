@@ -246,9 +246,8 @@ def tensors(cache: Cache) -> list[torch.Tensor]:
     flat = []
     for name, value in sorted((vars(getattr(cache, "store", cache)) | vars(cache)).items()):
         if not name.startswith("_"):
-            flat += [
-                v for v in (value if isinstance(value, list) else [value]) if isinstance(v, torch.Tensor)
-            ]
+            parts = value if isinstance(value, list | tuple) else [value]
+            flat += [part for part in parts if isinstance(part, torch.Tensor)]
     return flat
 
 
@@ -313,6 +312,22 @@ def test_a_forward_that_dies_half_way_leaves_no_trace(model, kind):
         answers = decode(model, cache)
         for row in range(3):
             assert relative_error(answers[row], reference(model, row)[len(PROMPTS[row]) :]) < CLOSE
+
+
+def test_two_new_tokens_at_one_position_are_refused(model, kind):
+    """Siblings of a draft tree: one overwrote the other in silence. Padding may repeat; the columns may be anywhere."""
+    cache = kind.make(model, 2, 20)
+    model(torch.tensor([[1, 2], [3, 0]]), torch.tensor([[0, 1], [0, -1]]), cache)
+    stored = [t.clone() for t in tensors(cache)]
+    tokens = torch.tensor([[4, 5, 6, 7], [8, 9, 10, 11]])
+    for pos in ([[2, 3, 4, 5], [1, 2, 2, 3]], [[2, 3, 4, 2], [1, 2, 3, 4]], [[2, 2, -1, -1], [-1] * 4]):
+        with pytest.raises(ValueError, match=r"two new tokens at position 2.*Tree"):
+            model(tokens, torch.tensor(pos), cache)
+    assert all(torch.equal(a, b) for a, b in zip(tensors(cache), stored, strict=True))
+    with pytest.raises(ValueError, match="two new tokens at position 0"):
+        model(tokens, torch.tensor([[0, 0, 1, 2], [0, 1, 2, 3]]))  # without a cache too
+    model(tokens, torch.tensor([[2, -1, -1, 3], [-1] * 4]), cache)
+    assert cache.lengths.tolist() == [4, 1]
 
 
 def test_a_cache_of_another_batch_is_refused(model, kind):

@@ -48,6 +48,14 @@ def test_any_mix_of_chunks_and_answers_equals_the_forward_without_a_cache(make, 
             assert relative_error(torch.cat(parts), want) < 1e-12
 
 
+def test_two_segments_that_write_one_slot_are_refused():
+    store = BlockStore.for_model(tiny_llama(), 4, 4)
+    for other in (Segment([1], 2, 2), Segment([1], 0, 3)):
+        with pytest.raises(ValueError, match="Two new tokens at position 2 of one block"):
+            PackedCache(store, [Segment([1], 2, 1), other])
+    PackedCache(store, [Segment([1], 2, 1), Segment([1], 3, 1), Segment([2], 2, 1)])
+
+
 def test_blocks_that_are_missing_or_a_wrong_pos_get_a_sentence():
     model = tiny_llama()
     store = BlockStore.for_model(model, 4, 4)
