@@ -93,7 +93,7 @@ def mask_for(
 def attend_with(q: Tensor, k: Tensor, v: Tensor, mask: Mask, scale: float | None = None) -> Tensor:
     """Attention under a prepared mask. Returns (B, H, T, Dv); a query that may read nothing gets zeros.
 
-    The zeros are SDPA's own since torch 2.5, on every backend; tests hold it to that.
+    The zeros are SDPA's own, from torch 2.5 on and on every backend; tests hold it to that.
     """
     batch, heads, num_q, dim = q.shape
     kv_heads = k.shape[1]
