@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ..models.config import ModelConfig
+from ..config import ModelConfig
 from .pool import BlockPool
 from .prefix import NoPrefix, Prefix, allocate
 from .traits import Traits, cache_dims, storage_bytes
