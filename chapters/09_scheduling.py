@@ -88,7 +88,7 @@ from lumen.explore import (
     reveal,
     table,
 )
-from lumen.pages import ch09
+from lumen.pages import ch09, ch09_cards
 from lumen.pages.engines import production_table
 from lumen.serve import disagg
 from lumen.serve.engine import Engine
@@ -106,7 +106,7 @@ chip = hardware.measure(progress=False)
 # one. Time is counted from that moment. The tokens are drawn at random: in a dense model they cost what real ones do. Three rounds;
 # in each, the meeting is held under smaller budgets, too, which this page comes to below.
 
-# %% tags=["measure", "nbval-ignore-output"]
+# %% tags=["measure", "hide-input", "nbval-ignore-output"]
 LONG, ANSWERS, CONTEXT = 1000, 8, 32
 BUDGETS = (2048, 256, 128, 64)
 draw = torch.Generator().manual_seed(0)
@@ -134,7 +134,7 @@ ch09.freeze_figure(runs[2048])
 # Every dot is a token that a reader sees, in the round whose longest gap is the middle one. What happened in it? The engine keeps the
 # plan of every step: who was computed, how many tokens, and behind how many that were there already.
 
-# %% tags=["nbval-check-output"]
+# %% tags=["hide-input", "nbval-check-output"]
 print(ch09.plan_lines(whole))
 
 # %% [markdown]
@@ -161,8 +161,7 @@ print(ch09.plan_lines(whole))
 # How good is that? The eight alone, before the document came:
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-forward = bench.decode_step(model, ANSWERS, CONTEXT + 8, "paged")
-markdown(ch09.eight_alone(runs[2048], forward, chip, config, CONTEXT + 8))
+markdown(ch09.eight_alone(runs[2048], chip, config, CONTEXT + 8))
 
 # %% [markdown]
 # Nothing forces 1,000 tokens into one step. Position 248 needs the keys and values of positions 0 to 247, and once computed
@@ -198,7 +197,7 @@ reveal(
     measured=shorter.value,
     unit="×",
     what="longest gap, whole over a budget of 256",
-    title=f"Longest gap, whole over pieces: {shorter.value:.1f}×",
+    title=f"Longest gap, whole over pieces: {shorter.texts()[0]}×",
     log=False,
 )
 
@@ -240,7 +239,7 @@ reveal(
     measured=later.value,
     unit="×",
     what="TTFT with a budget of 64 over TTFT in one piece",
-    title=f"The document's wait, in crumbs over whole: {later.value:.1f}×",
+    title=f"The document's wait, in crumbs over whole: {later.texts()[0]}×",
     log=False,
 )
 
@@ -318,7 +317,7 @@ for budget, meetings in runs.items():
 # in bf16, 32 answers at context 2,048 and a chunk behind 4,096 tokens of its prompt. "Nearly free" means 10 % on the step.
 
 # %% tags=["hide-input", "nbval-check-output"]
-ch09.cards_figure()
+ch09_cards.cards_figure()
 
 # %% [markdown]
 # Left of the bend a smaller chunk saves little and costs steps. Right of it, take the time that a limit on the gap (the
@@ -326,7 +325,7 @@ ch09.cards_figure()
 # For a prompt of 8,192 tokens, down to its last and slowest chunk:
 
 # %% tags=["hide-input", "nbval-check-output"]
-rows, headers, sides = ch09.chunk_table()
+rows, headers, sides = ch09_cards.chunk_table()
 table(rows, headers, sides)
 
 # %% [markdown]
@@ -548,15 +547,9 @@ table(
 # and positions, so computing them again gives them again, up to the order of additions: where two logits nearly tie, either token may
 # win.
 #
-# Recompute or swap? With a [prefix cache](../book/glossary.md#term-prefix-cache) ([chapter 6](06_prefix_cache.ipynb)) what nobody took meanwhile is found again. Otherwise it is the race of chapter
-# 5, for $L$ tokens: $2\kappa L$ bytes over the bus, at $\kappa$ bytes of cache per token, against about $2NL$ FLOPs with $N$
-# parameters. A scheduler adds one thing: recomputed tokens go into a step *beside* answers, where arithmetic may be idle.
-# *Predicted* for Llama-3-8B in bf16, 1,024 tokens lost, and the bus of each card's host at its standard's rate. A step of 272 tokens
-# lies left of the [ridge](../book/glossary.md#term-ridge-point) on an H100 and an L4, right of it on an A100:
-
-# %% tags=["hide-input", "nbval-check-output"]
-rows, headers, sides = ch09.swap_table()
-table(rows, headers, sides, stack=True)
+# Recompute or swap? With a [prefix cache](../book/glossary.md#term-prefix-cache) ([chapter 6](06_prefix_cache.ipynb)) what nobody
+# took meanwhile is found again. Otherwise it is the race of [chapter 5](05_paged_cache.ipynb#when-the-pool-runs-dry), the bus against
+# the arithmetic, and a scheduler adds one thing: recomputed tokens go into a step *beside* answers, where arithmetic may be idle.
 
 # %% [markdown]
 # ## Who goes first
@@ -605,15 +598,15 @@ except ValueError as refused:
 # $$ \frac{\kappa L}{t_\text{prefill}(L)} \approx \frac{\kappa \cdot \text{peak}}{2N} $$
 
 # %% tags=["hide-input", "nbval-check-output"]
-rows, headers, sides = ch09.journeys_table()
+rows, headers, sides = ch09_cards.journeys_table()
 table(rows, headers, sides)
-markdown(ch09.journeys_text())
+markdown(ch09_cards.journeys_text())
 
 # %% [markdown]
 # Now for real, small: two processes on this machine, one core each, and `torch.distributed` between them. Blocks of 16 positions on
 # one side and 4 on the other are no obstacle: what travels is a run of positions.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-input", "nbval-ignore-output"]
 warm = Request("warm-up", prompts[0], 2)
 late = Request("document", document[:512], 4)
 result = disagg.serve(
@@ -645,12 +638,10 @@ markdown(ch09.apart_text(kept))
 # per second, is then:
 
 # %% tags=["hide-input", "nbval-check-output"]
-ch09.goodput_figure()
+ch09_cards.goodput_figure()
 
 # %% tags=["hide-input", "nbval-check-output"]
-rows, headers, sides = ch09.goodput_table()
-table(rows, headers, sides)
-markdown(ch09.goodput_text())
+markdown(ch09_cards.goodput_text())
 
 # %% [markdown]
 # *Predicted*, for ideal chips: so disaggregation pays
@@ -672,7 +663,7 @@ markdown(ch09.goodput_text())
 rows, headers, sides = ch09.reading_table(LONG, chip, config)
 table(rows, headers, sides)
 
-# %% tags=["measure", "nbval-ignore-output"]
+# %% tags=["measure", "hide-input", "nbval-ignore-output"]
 lone = {2048: [], 33: []}
 for _ in range(3):
     for budget, kept_runs in lone.items():

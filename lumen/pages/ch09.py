@@ -3,37 +3,25 @@
 from __future__ import annotations
 
 import random
-from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from lumen import cost
 from lumen.bench import Estimate, miss, outcome, says, sentence
-from lumen.config import CONFIGS
 from lumen.explore.figures.theme import figure, label_line, log_axis, palette
 from lumen.explore.prose.boxes import milliseconds
-from lumen.hardware import CHIPS, LINKS, host_link
+from lumen.pages.ch09_cards import TTFTS, Pieces, Table, crossing, made_per_second, ms, nearly_free, seconds
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from lumen.bench import Measured
     from lumen.bench.interference import Meeting
     from lumen.config import ModelConfig
     from lumen.hardware import Chip
     from lumen.serve.disagg import HandOver
-
-Table = tuple[list[list[Any]], list[str], str]
-Pieces = Sequence[tuple[int, int]]  # (positions that were cached, tokens computed behind them)
-
-LLAMA, CARDS = CONFIGS["llama-3-8b"], ("A100 80GB SXM", "H100 SXM", "L4")
-
-
-def ms(seconds: float) -> str:
-    return f"{1e3 * seconds:,.0f}"
 
 
 # eight answers and a document ---------------------------------------------------------------------
@@ -81,13 +69,6 @@ def plan_lines(run: Meeting, steps: int = 2) -> str:
 
 
 # how long a step takes ----------------------------------------------------------------------------
-def seconds(
-    pieces: Pieces, chip: Chip, config: ModelConfig, dtype: str = "fp32", kind: Any = "paged"
-) -> float:
-    """A step's predicted length. [s]"""
-    return cost.predict_mixed(config, chip, pieces, dtype, cache=kind).seconds
-
-
 def reading(run: Meeting) -> list[Pieces]:
     """The steps up to the long prompt's first token."""
     return [pieces for _, end, pieces in run.steps if end <= run.ttft + 1e-9]
@@ -128,14 +109,11 @@ def parts_table(counts: Sequence[int], held: int, answers: int, chip: Chip, conf
     return rows, headers, "rrrrr"
 
 
-def eight_alone(
-    runs: Sequence[Meeting], forward: Measured, chip: Chip, config: ModelConfig, held: int
-) -> str:
-    """The model's price of a step without a prompt, beside the engine's clock and the forward by itself."""
+def eight_alone(runs: Sequence[Meeting], chip: Chip, config: ModelConfig, held: int) -> str:
+    """The model's price of a step without a prompt, beside the engine's clock."""
     by_model = seconds([(held, 1)] * 8, chip, config)
-    apart = f"The forward by itself takes {milliseconds(forward.seconds)} (the measurement store)"
-    low = f"{apart}; a step of the engine is planned, sampled and counted besides, and the model prices the forward."
-    high = f"{apart}: the model's prices are too high for a step this small."
+    low = "A step of the engine is planned, sampled and counted besides; the model prices the forward."
+    high = "The model's prices are too high for a step this small."
     return f"A step with the eight alone in it: {miss(by_model, alone(runs), why_low=low, why_high=high)}"
 
 
@@ -192,9 +170,9 @@ def trade_figure(runs: Runs, chip: Chip, config: ModelConfig) -> go.Figure:
     """The longest gap of the eight against the document's first token, a point a budget."""
     gap, wait = ratio(runs, longest, max(runs), min(runs)), ratio(runs, ttft, min(runs), max(runs))
     fig = figure(
-        f"From {max(runs):,} tokens a step to {min(runs)}: longest gap divided by {gap.value:.0f}, the "
+        f"From {max(runs):,} tokens a step to {min(runs)}: longest gap divided by {gap.texts()[0]}, the "
         f"document's wait "
-        f"times {wait.value:.1f}",
+        f"times {wait.texts()[0]}",
         x="longest gap of the eight (ms)",
         y="first token of the document (ms)",
         log_x=True,
@@ -282,88 +260,6 @@ def bargain(est: Estimate, budget: int, gap: float) -> str:
     )
 
 
-# which budget -------------------------------------------------------------------------------------
-def card_seconds(name: str, pieces: Pieces) -> float:
-    return seconds(pieces, CHIPS[name], LLAMA, "bf16", "static")
-
-
-def card_step(name: str, count: int, held: int = 4096) -> float:
-    """A step of 32 answers at context 2,048 with `count` tokens of a prompt behind `held`."""
-    return card_seconds(name, [(2048, 1)] * 32 + [(held, count)] * bool(count))
-
-
-def most(limit: float, length: Callable[[int], float], top: int = 8192) -> int:
-    """The largest of 0 … `top` whose `length` stays within the limit; -1 when even 0 takes longer."""
-    return bisect_right(range(top + 1), limit, key=length) - 1
-
-
-@cache
-def nearly_free() -> dict[str, int]:
-    """Tokens of a prompt that lengthen the step by 10 % at most, by chip."""
-    return {name: most(1.1 * card_step(name, 0), partial(card_step, name)) for name in CARDS}
-
-
-def cards_figure() -> go.Figure:
-    """A step's length over the tokens of a prompt in it."""
-    free, counts = nearly_free(), [2**k for k in range(3, 14)]
-    fig = figure(
-        f"Beside 32 answers, {free['H100 SXM']} prompt tokens are nearly free on an H100, "
-        f"{free['A100 80GB SXM']} on an A100 (predicted)",
-        x="tokens of a prompt in the step",
-        y="step (ms)",
-        log_x=True,
-        log_y=True,
-    )
-    for name, color in zip(CARDS, (palette.blue, palette.orange, palette.green), strict=True):
-        times = [1e3 * card_step(name, count) for count in counts]
-        fig.add_scatter(x=counts, y=times, mode="lines+markers", line_color=color)
-        label_line(fig, counts[0], times[0], name.split()[0], color, anchor="left", shift=12)
-    log_axis(fig, "x", [8, 32, 128, 512, 2048, 8192], ["8", "32", "128", "512", "2,048", "8,192"])
-    log_axis(fig, "y", [5, 10, 20, 50, 100, 200, 500, 1000])
-    return fig
-
-
-def chunk_table(prompt: int = 8192) -> Table:
-    """The largest chunk under a limit on every gap, and the TTFT that follows."""
-    rows = []
-    for name in CARDS:
-        for limit in (0.02, 0.1):
-
-            def whole(count: int, name: str = name) -> float:
-                return card_step(name, count, prompt - count)
-
-            chunk = most(limit, whole, prompt)
-            wait = "–"
-            if chunk > 0:
-                starts = range(0, prompt, chunk)
-                wait = ms(sum(card_step(name, min(chunk, prompt - start), start) for start in starts))
-            fits = {True: f"{chunk:,}", False: "none"}[chunk > 0]
-            rows.append([f"{name}, {ms(limit)} ms", fits, wait])
-    headers = ["chip, every gap under", "largest chunk (tokens)", f"TTFT of {prompt:,} tokens, no queue (ms)"]
-    return rows, headers, "lrr"
-
-
-# preemption ---------------------------------------------------------------------------------------
-def swap_table(lost: int = 1024) -> Table:
-    """What bringing `lost` tokens back takes: over the bus, alone, or beside 16 answers."""
-    crowd, rows = [(1024, 1)] * 16, []
-    for card in CARDS:
-        swap = 2 * lost * cost.kv_bytes_per_token(LLAMA, "bf16") / host_link(card).bandwidth
-        alone = cost.predict_prefill(LLAMA, CHIPS[card], lost, dtype="bf16").seconds
-        with_chunk = [card_seconds(card, [*crowd, (start, 256)]) for start in range(0, lost, 256)]
-        beside = sum(with_chunk) - len(with_chunk) * card_seconds(card, crowd)
-        cheaper = min((swap, "swap"), (beside, "recompute"))[1]
-        rows.append([card, cheaper, *(f"{1e3 * t:.1f}" for t in (swap, beside, alone))])
-    headers = [
-        "chip",
-        "cheaper",
-        "swap out and in (ms)",
-        "recompute: 4 chunks beside 16 answers add (ms)",
-        "recompute alone (ms)",
-    ]
-    return rows, headers, "llrrr"
-
-
 # who goes first -----------------------------------------------------------------------------------
 CALM, BATCH, LATE = 60.0, 30, 10  # seconds before the rush; background jobs at 5 s, and 5 s into the rush
 
@@ -439,50 +335,7 @@ def ranks_text() -> str:
     )
 
 
-# prefill here, decode there -----------------------------------------------------------------------
-NETWORKS = ("network 400 Gbit/s", "network 100 Gbit/s", "network 10 Gbit/s")
-
-
-def journey(card: str, length: int, link: float) -> tuple[float, float, float, float]:
-    """(prefill, bytes, seconds left after it when sent whole, and layer by layer), Llama-3-8B in bf16."""
-    prefill = cost.predict_prefill(LLAMA, CHIPS[card], length, dtype="bf16").seconds
-    size = length * cost.kv_bytes_per_token(LLAMA, "bf16")
-    compute, travel = prefill / LLAMA.num_layers, size / LLAMA.num_layers / link
-    layered = max(travel, compute + LLAMA.num_layers * travel - prefill)
-    return prefill, size, size / link, layered
-
-
-@cache
-def made_per_second() -> float:
-    """Bytes of cache that a prefill of 4,096 tokens makes on an H100, a second."""
-    prefill, size, *_ = journey("H100 SXM", 4096, 1e9)
-    return size / prefill
-
-
-def journeys_table() -> Table:
-    rows = []
-    for name in NETWORKS:
-        _, _, whole, layered = journey("H100 SXM", 4096, LINKS[name].bandwidth)
-        speed = LINKS[name].bandwidth / 1e9
-        rows.append(
-            [name.removeprefix("network "), f"{1e3 * layered:.1f}", f"{1e3 * whole:.1f}", f"{speed:g}"]
-        )
-    return (
-        rows,
-        ["link", "wait, layer by layer (ms)", "wait, sent whole (ms)", "GB/s in one direction"],
-        "lrrr",
-    )
-
-
-def journeys_text() -> str:
-    prefill, size, *_ = journey("H100 SXM", 4096, 1e9)
-    return (
-        f"*Predicted* for 4,096 tokens of Llama-3-8B in bf16 on an H100: {size / 1e6:,.0f} MB, made in "
-        f"{1e3 * prefill:.0f} ms, "
-        f"which is **{made_per_second() / 1e9:.1f} GB/s**. A link above that rate hides all but the last layer."
-    )
-
-
+# prefill here, decode there: measured --------------------------------------------------------------
 def handover_text(handed: HandOver, layers: int) -> str:
     return (
         f"{handed.num_bytes / 1e6:.1f} MB in {layers} pieces, during a prefill of {ms(handed.prefill_s)} ms;\n"
@@ -559,114 +412,6 @@ def apart_wait(est: Estimate) -> str:
     )
 
 
-# when does it pay ---------------------------------------------------------------------------------
-CARD, READ, WRITE, NUM_CHIPS = "A100 80GB SXM", 4096, 256, 8
-TTFTS = (0.5, 0.25)  # the two limits on the first token that are compared [s]
-LIMITS = (0.0079, 0.0082, 0.009, 0.01, 0.02, 0.04, 0.1)
-
-
-@cache
-def written() -> list[float]:
-    """Seconds of a step of 1, 2, … answers, everybody halfway, up to what fits into the memory."""
-    context = READ + WRITE // 2
-    room = cost.max_users(CHIPS[CARD].memory, LLAMA, context, "bf16", "bf16", reserve=0.1)
-    return [card_seconds(CARD, [(context, 1)] * users) for users in range(1, room + 1)]
-
-
-@cache
-def designs() -> list[tuple[float, float, float]]:
-    """(requests/s of a chip, longest step, TTFT) of every way to work together.
-
-    `users` answers are always under way. A prompt is read in `pieces` steps beside them; then steps without a prompt
-    follow until one of the answers has ended and the next prompt comes.
-    """
-    found, context = [], READ + WRITE // 2
-    for users, alone in enumerate(written()[:-1], 1):
-        for pieces in range(1, WRITE // users + 1):
-            if pieces > 64 and pieces % 16:
-                continue
-            chunk = -(-READ // pieces)
-            usual = card_seconds(CARD, [(context, 1)] * users + [((READ - chunk) // 2, chunk)])
-            last = card_seconds(CARD, [(context, 1)] * users + [(READ - chunk, chunk)])
-            between = WRITE / users - pieces
-            found.append((1 / (pieces * usual + between * alone), last, pieces * usual))
-    return found
-
-
-def together(gap: float, first: float = float("inf")) -> float:
-    """Requests a second of all chips with every gap and every TTFT within the limits; 0 when there is no way."""
-    return NUM_CHIPS * max(
-        (rate for rate, last, wait in designs() if last <= gap and wait <= first), default=0.0
-    )
-
-
-def apart(gap: float, first: float = float("inf")) -> tuple[float, int, float]:
-    """(requests/s, chips that read, share of the time that these are busy) of the best split."""
-    read, _, _, left = journey(CARD, READ, LINKS["network 400 Gbit/s"].bandwidth)
-    rate = max((n / t / WRITE for n, t in enumerate(written(), 1) if t <= gap), default=0.0)
-    if read + left > first or not rate:
-        return 0.0, 0, 0.0
-    best, readers = max((min(k / read, (NUM_CHIPS - k) * rate), k) for k in range(1, NUM_CHIPS))
-    return best, readers, best * read / readers
-
-
-def crossing(first: float = float("inf")) -> float:
-    """The largest limit on the gap, in steps of 0.1 ms, under which apart serves more. [s]"""
-    grid = [k / 1e4 for k in range(70, 1001)]
-    return max(limit for limit in grid if apart(limit, first)[0] > together(limit, first))
-
-
-def goodput_figure() -> go.Figure:
-    """Requests per second within both limits, over the limit on the gap."""
-    fig = figure(
-        f"Apart serves more under {1e3 * crossing(TTFTS[0]):.1f} ms a gap when a first token may take "
-        f"{1e3 * TTFTS[0]:.0f} ms, under "
-        f"{1e3 * crossing(TTFTS[1]):.0f} when {1e3 * TTFTS[1]:.0f} (predicted)",
-        x="every gap within (ms)",
-        y="requests/s within both limits",
-        log_x=True,
-    )
-    gaps = [k / 1e4 for k in range(75, 120)] + [k / 1e3 for k in range(12, 101)]
-    rates = [[apart(gap)[0] for gap in gaps], *([together(gap, first) for gap in gaps] for first in TTFTS)]
-    names = ["apart", *(f"together, TTFT ≤ {ms(first)} ms" for first in TTFTS)]
-    looks = [(palette.orange, "solid"), (palette.blue, "solid"), (palette.blue, "dash")]
-    for name, (color, dash), rate in zip(names, looks, rates, strict=True):
-        line = {"color": color, "dash": dash, "shape": "hv"}
-        fig.add_scatter(x=[1e3 * gap for gap in gaps], y=rate, mode="lines", line=line, name=name)
-    fig.update_layout(showlegend=True)
-    log_axis(fig, "x", [8, 10, 20, 50, 100])
-    return fig
-
-
-def goodput_table() -> Table:
-    rows = []
-    for gap in LIMITS:
-        rates = (apart(gap)[0], together(gap), *(together(gap, first) for first in TTFTS))
-        rows.append([f"{1e3 * gap:g}", *(f"{rate:.1f}" for rate in rates)])
-    names = ["together, any TTFT", *(f"together, TTFT ≤ {ms(first)} ms" for first in TTFTS)]
-    return rows, ["every gap within (ms)", "apart", *names], "rrrrr"
-
-
-def goodput_text() -> str:
-    """What the figure says; all of it from the model's numbers."""
-    read, _, _, left = journey(CARD, READ, LINKS["network 400 Gbit/s"].bandwidth)
-    busy = [apart(gap)[2] for gap in LIMITS]
-    loose = (together(LIMITS[-1]), apart(LIMITS[-1])[0])
-    writer = max(n / t / WRITE for n, t in enumerate(written(), 1) if t <= LIMITS[-1])
-    return (
-        f"- Apart, the first token comes after {ms(read + left)} ms under every limit on the gap that leaves room for "
-        "an answer. Together, a tight limit on the gap forces small chunks, and these make the first token late: under "
-        "both limits it serves nothing at the left edge of the figure. Without a limit on the first token the two take "
-        f"turns below {1e3 * crossing():.1f} ms, as a step has room for one answer more or not.\n"
-        f"- With both limits loose together serves more ({loose[0]:.1f} requests/s against {loose[1]:.1f} at "
-        f"{ms(LIMITS[-1])} ms), mostly because a split must be a whole number of chips: with fractions of a chip apart "
-        f"would serve {NUM_CHIPS / (read + 1 / writer):.1f}.\n"
-        f"- There is no queue in all this. In the splits of the table the readers are busy {100 * min(busy):.0f} to "
-        f"{100 * max(busy):.0f} % of the time: with random arrivals prompts would wait for them, along "
-        "[chapter 3's curve](03_measuring.ipynb)."
-    )
-
-
 # where it loses -----------------------------------------------------------------------------------
 def reading_table(length: int, chip: Chip, config: ModelConfig) -> Table:
     """What a prompt pays again when it is cut: reading, beside the time of its matrices."""
@@ -734,7 +479,8 @@ def traps_text(runs: Runs) -> str:
 def bounded(est: Estimate, wait: Estimate, budget: int) -> str:
     """The longest gap whole over chunked, and the document's wait beside it."""
     lead = f"With {budget} tokens a step the longest gap"
-    rest = f"and the document's TTFT {wait.value:.1f} times what it was ({wait.low:.1f} to {wait.high:.1f})."
+    x, low, high = wait.texts()
+    rest = f"and the document's TTFT {x} times what it was ({low} to {high})."
     return says(
         est,
         more=f"{lead} was {{x}} times shorter ({{low}} to {{high}}), {rest}",

@@ -7,7 +7,7 @@ from statistics import median
 import pytest
 
 from lumen.bench.interference import Meeting
-from lumen.pages import ch09
+from lumen.pages import ch09, ch09_cards
 
 
 def meeting(gap: float, alone: list[float]) -> Meeting:
@@ -27,8 +27,10 @@ def test_the_drawn_round_is_the_one_that_the_tables_speak_of(order):
 
 def test_a_slow_link_takes_from_apart_and_does_not_forbid_it():
     """What the chapter says of a link below the rate of a prefill, by its own model."""
-    read, _, whole, left = ch09.journey(ch09.CARD, ch09.READ, ch09.LINKS["network 10 Gbit/s"].bandwidth)
-    assert whole > read and read + left < ch09.TTFTS[0]
-    rate = max(n / t / ch09.WRITE for n, t in enumerate(ch09.written(), 1) if t <= 0.0082)
-    slow = max(min(k / whole, (ch09.NUM_CHIPS - k) * rate) for k in range(1, ch09.NUM_CHIPS))
-    assert ch09.together(0.0082, ch09.TTFTS[0]) < slow < ch09.apart(0.0082)[0]
+    read, _, whole, left = ch09_cards.journey(
+        ch09_cards.CARD, ch09_cards.READ, ch09_cards.LINKS["network 10 Gbit/s"].bandwidth
+    )
+    assert whole > read and read + left < ch09_cards.TTFTS[0]
+    rate = max(n / t / ch09_cards.WRITE for n, t in enumerate(ch09_cards.written(), 1) if t <= 0.0082)
+    slow = max(min(k / whole, (ch09_cards.NUM_CHIPS - k) * rate) for k in range(1, ch09_cards.NUM_CHIPS))
+    assert ch09_cards.together(0.0082, ch09_cards.TTFTS[0]) < slow < ch09_cards.apart(0.0082)[0]

@@ -26,8 +26,9 @@ Slips = (
 
 
 def listed(slips: Slips) -> list[Slip]:
-    pairs = isinstance(slips, Mapping)
-    return [Slip(like, says) for like, says in slips.items()] if pairs else list(slips)
+    if isinstance(slips, Mapping):
+        return [Slip(like, says) for like, says in slips.items()]
+    return list(slips)
 
 
 def bends(reference: Callable[..., Any], says: Mapping[str, str]) -> list[Slip]:

@@ -331,8 +331,9 @@ def _stale_block(answer: Any, probe: Probe) -> None:
 
 def _step(probe: Probe, blocks: Any, named: dict[str, Any], step: str, slip: str) -> None:
     """One step of `STALE`; `named` knows the blocks by their letters."""
-    (act, *words), _, wanted = (part.split() if part != "=" else part for part in step.partition("="))
-    want = [named[letter] for letter in wanted]
+    done, _, wanted = step.partition("=")
+    act, *words = done.split()
+    want = [named[letter] for letter in wanted.split()]
     if act in ("take", "write") and not want:
         named[words[0]] = probe.call(blocks.allocate)
     if act in ("publish", "write"):
