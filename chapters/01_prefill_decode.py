@@ -130,7 +130,7 @@ markdown(ch01.opening(read, step))
 ch01.staircase_figure(bench.token_times(model, prompt, 17), len(prompt))
 
 # %% [markdown]
-# The steep part is called [prefill](../book/glossary.md#term-prefill), the staircase
+# The steep part is called [prefill](../book/glossary.md#term-prefill), the flat one
 # [decode](../book/glossary.md#term-decode). Time to first token is [TTFT](../book/glossary.md#term-TTFT), the mean gap
 # after it [TPOT](../book/glossary.md#term-TPOT). So what does the program do differently on the two slopes?
 #
@@ -344,7 +344,8 @@ callout(
 # the formula leaves out. Each part of it was measured by itself, on this machine; the *residual* is what remains:
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-ch01.step_waterfall(step, config, chip, dtype)
+far_step = bench.decode_step(model, context=1024)  # shares its axis, below
+ch01.step_waterfall(step, config, chip, dtype, beside=far_step)
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 markdown(ch01.floor_story(step, config, chip, dtype))
@@ -391,7 +392,7 @@ reveal(
 markdown(ch01.growth_story(tpot, config, dtype, 1024, 64))
 
 # %% tags=["reveal", "nbval-ignore-output"]
-ch01.long_waterfall(runs[1][1], config, chip, dtype)
+ch01.long_waterfall(far_step, config, chip, dtype, beside=step)
 
 # %% [markdown]
 # ## Four levers

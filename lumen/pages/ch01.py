@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from lumen import cost, hardware
-from lumen.bench import Estimate, miss, says, sentence
+from lumen.bench import Estimate, miss, outcome, says, sentence
 from lumen.explore.figures.theme import figure, label_line, log_axis, palette
 from lumen.explore.figures.waterfall import waterfall
 from lumen.explore.prose.boxes import milliseconds
@@ -24,6 +24,7 @@ Table = tuple[list[list[Any]], list[str], str]
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)  # of one pass; the store's prefills of these lengths
 PASSES = ROWS[:-1]  # those of the page: up to its own prompt
 A100, H100 = hardware.CHIPS["A100 80GB SXM"], hardware.CHIPS["H100 SXM"]
+SHADE = "rgba(128,136,144,.18)"
 READING = 238  # words a minute, silent reading of English non-fiction: Brysbaert 2019, mean of 190 studies
 DEEPSEEK = (
     "https://github.com/deepseek-ai/open-infra-index/blob/main/202502OpenSourceWeek/"
@@ -50,8 +51,10 @@ def opening(read: Measured, step: Measured) -> str:
 def staircase_figure(times: Sequence[float], prompt: int) -> go.Figure:
     """One generation: tokens that the model has been through, against the clock. `times` of each token, in s."""
     when = [1e3 * t for t in times]
+    written = when[0] / ((when[-1] - when[0]) / (len(when) - 1))  # tokens, in the time of the prefill
+    count = f"{written:.0f}" if written >= 2 else f"{written:.1f}"
     fig = figure(
-        f"One run: {prompt} tokens are read in one go; each further one waits its turn",
+        f"One run: {prompt} tokens are read in the time it takes to write {count}",
         x="time (ms)",
         y="tokens the model has been through",
     )
@@ -60,8 +63,12 @@ def staircase_figure(times: Sequence[float], prompt: int) -> go.Figure:
     fig.add_scatter(
         x=when, y=steps, mode="lines+markers", line={"color": palette.orange, "shape": "hv"}
     )  # a step's token is through when the next one comes
-    label_line(fig, when[0] / 2, prompt / 2, "prefill", palette.blue, anchor="left", shift=-14)
-    label_line(fig, when[-1], steps[-1], "decode", palette.orange, anchor="right", shift=16)
+    fig.add_vrect(x0=when[0], x1=min(2 * when[0], when[-1]), fillcolor=SHADE, line_width=0, layer="below")
+    spans = [
+        f"<b>{name}</b><br>{n} in {when[0]:.0f} ms" for name, n in (("prefill", prompt), ("decode", count))
+    ]
+    label_line(fig, when[0] / 2, prompt / 2, spans[0], palette.blue, anchor="left", shift=-22)
+    label_line(fig, when[0], prompt, spans[1], palette.orange, anchor="left", shift=-26)
     return fig
 
 
@@ -119,9 +126,9 @@ def rows_figure(passes: Mapping[int, Measured], config: ModelConfig, chip: Chip,
     read = 1e3 * clocks(config, chip, dtype)[0]
     ms = {count: taken.ms for count, taken in passes.items()}
     busy = {count: 1e3 * cost.prefill_flops(config, count).total / chip.peak(dtype) for count in ms}
-    most = max(ms)
+    free = nearly_free(passes)
     fig = figure(
-        f"{most} times the rows take {ms[most] / ms[1]:.0f} times as long",
+        f"Up to {free} rows, a pass takes less than twice as long as with one",
         x="rows in one pass (tokens)",
         y="time of the pass (ms)",
         height=440,
@@ -129,6 +136,7 @@ def rows_figure(passes: Mapping[int, Measured], config: ModelConfig, chip: Chip,
     )
     counts = list(ms)
     log_axis(fig, "x", counts)
+    fig.add_vrect(x0=1, x1=free, fillcolor=SHADE, line_width=0, layer="below")
     fig.add_scatter(
         x=counts, y=[read] * len(counts), mode="lines", line={"color": palette.blue, "dash": "dash"}
     )
@@ -136,7 +144,7 @@ def rows_figure(passes: Mapping[int, Measured], config: ModelConfig, chip: Chip,
         x=counts, y=list(busy.values()), mode="lines", line={"color": palette.green, "dash": "dash"}
     )
     fig.add_scatter(x=counts, y=list(ms.values()), mode="lines+markers", line_color=palette.orange)
-    label_line(fig, most, read, "read the weights once", palette.blue, shift=-12)
+    label_line(fig, 1, read, "weights read once", palette.blue, anchor="left", shift=12)
     label_line(fig, 4, busy[4], "arithmetic at peak", palette.green, anchor="left", shift=-15)
     label_line(fig, 1, ms[1], "measured", palette.orange, anchor="left", shift=28)
     return fig
@@ -145,13 +153,27 @@ def rows_figure(passes: Mapping[int, Measured], config: ModelConfig, chip: Chip,
 def rows_table(passes: Mapping[int, Measured]) -> Table:
     ms = {count: taken.ms for count, taken in passes.items()}
     rows = [[r, ms[r], ms[r] / r, ms[1] / (ms[r] / r)] for r in (1, 2, 4, 16, 64, 256)]
-    return rows, ["rows", "ms a pass", "ms a row", "for the price of one alone"], "rrrr"
+    return rows, ["rows", "ms a pass", "ms a row", "rows for the price of one alone"], "rrrr"
 
 
 def nearly_free(passes: Mapping[int, Measured]) -> int:
     """The most rows, of those tried, up to which every pass takes less than twice as long as with one."""
     times = {rows: Estimate.ratio(taken.timing, passes[1].timing).value for rows, taken in passes.items()}
     return next((r for r, more in pairwise(times) if times[more] >= 2), list(times)[-1])
+
+
+@sentence(example={"products": (31.0, 28.0)}, more_words=["longer"], less_words=["shorter"])
+def two_for_four(ratio: Estimate, products: tuple[float, float]) -> str:
+    """A pass of two rows over one of four; `products`: with the weights, timed alone, of two rows and of four. [s]"""
+    two, four = (milliseconds(seconds) for seconds in products)
+    alone = "so do" if products[0] > 1.03 * products[1] else "not so"
+    return says(
+        ratio,
+        more=f"Two rows take {{size}} longer than four; {alone} the products with the weights, timed alone: {two} "
+        f"against {four}.",
+        same="Two rows cannot be told from four.",
+        less="Two rows take {size} shorter than four.",
+    )
 
 
 def rows_story(
@@ -165,11 +187,14 @@ def rows_story(
     """What the curve says, and how far the forecast was off."""
     one, most = passes[1], passes[max(passes)]
     length = most.name.context
+    pair = Estimate.ratio(passes[2].timing, passes[4].timing)
+    apart = [cost.predict_prefill(config, chip, rows, 1, dtype).parts for rows in (2, 4)]
+    two, four = (sum(parts[name] for name in ("projections", "mlp", "head")) for parts in apart)
+    odd = f"{two_for_four(pair, (two, four))} " if outcome(pair) == "more" else ""
     why = "[Chapter 2](02_roofline.ipynb) shows its misses over many sizes and takes the largest apart."
     return (
-        "The most rows, of those tried, up to which a pass takes less than twice as long as with one: "
-        f"**{nearly_free(passes)}**. One read of the weights, {milliseconds(clocks(config, chip, dtype)[0])} at the "
-        f"measured bandwidth, serves all of them. In a pass of {length} a row costs "
+        f"One read of the weights, {milliseconds(clocks(config, chip, dtype)[0])} at the measured bandwidth, serves "
+        f"all rows of a pass. {odd}In a pass of {length} a row costs "
         f"{milliseconds(most.seconds / length)}; alone, with nothing before it, {milliseconds(one.seconds)}, "
         f"**{alone(passes):.3g} times** as much. The two dashed lines are bounds. What lies between them and a single "
         "row is taken apart below.\n\n"
@@ -233,9 +258,19 @@ def left_over(ratio: Estimate) -> str:
     )
 
 
-def step_waterfall(step: Measured, config: ModelConfig, chip: Chip, dtype: object) -> go.Figure:
+def step_waterfall(
+    step: Measured, config: ModelConfig, chip: Chip, dtype: object, beside: Measured
+) -> go.Figure:
+    """A step taken apart, on the axis that it shares with the step `beside`."""
     parts = cost.waterfall(config, chip, "decode", step.seconds, 1, step.name.context, dtype)
-    return waterfall(parts, over_floor(step.estimate.scaled(1 / dict(parts)["floor"], "×")))
+    title = over_floor(step.estimate.scaled(1 / dict(parts)["floor"], "×"))
+    return waterfall(parts, title, until=longest((step, beside), config, chip, dtype))
+
+
+def longest(steps: Sequence[Measured], config: ModelConfig, chip: Chip, dtype: object) -> float:
+    """Where the bars of these steps end: the longest of them, or of their parts. [s]"""
+    forecast = (cost.predict_decode(config, chip, step.name.context, 1, dtype).seconds for step in steps)
+    return max(*forecast, *(step.seconds for step in steps))
 
 
 def starts(config: ModelConfig, chip: Chip) -> int:
@@ -298,9 +333,14 @@ def growth_story(
     )
 
 
-def long_waterfall(step: Measured, config: ModelConfig, chip: Chip, dtype: object) -> go.Figure:
-    parts = cost.waterfall(config, chip, "decode", step.seconds, 1, step.name.context, dtype)
-    return waterfall(parts, f"The same step at a context of {step.name.context:,}")
+def long_waterfall(
+    step: Measured, config: ModelConfig, chip: Chip, dtype: object, beside: Measured
+) -> go.Figure:
+    context = step.name.context
+    parts = cost.waterfall(config, chip, "decode", step.seconds, 1, context, dtype)
+    cache = cost.predict_decode(config, chip, context, 1, dtype).parts["attention"]
+    title = f"At {context:,} tokens of context the cache takes {milliseconds(cache)} of {milliseconds(step.seconds)}"
+    return waterfall(parts, title, until=longest((step, beside), config, chip, dtype))
 
 
 # levers -------------------------------------------------------------------------------------------
@@ -364,11 +404,18 @@ def shares(runs: Sequence[tuple[Measured, Measured]]) -> go.Figure:
         y="share of the wait spent in decode (%)",
     )
     log_axis(fig, "x", [1, 2, 5, 10, 20, 50, 100, 200])
-    for (read, step), color in zip(runs, (palette.orange, palette.blue), strict=True):
+    places = (palette.orange, 5, "right", 12), (palette.blue, 3, "left", -12)
+    for (read, step), (color, at, anchor, shift) in zip(runs, places, strict=True):
         share = [100 * (1 - read.seconds / cost.end_to_end(read.seconds, step.seconds, n)) for n in lengths]
         fig.add_scatter(x=lengths, y=share, mode="lines+markers", line_color=color)
         name = f"prompt of {read.name.context:,}"
-        label_line(fig, lengths[3], share[3], name, color, anchor="left", shift=-12)
+        label_line(fig, lengths[at], share[at], name, color, anchor=anchor, shift=shift)
+        half = balance(read, step)
+        if lengths[0] < half < lengths[-1]:
+            fig.add_scatter(x=[half], y=[50], mode="markers", marker={"color": color, "size": 11})
+            label_line(fig, half, 50, f"{half:.0f} tokens", color, anchor="right", shift=13)
+    ends = [lengths[0], lengths[-1]]
+    fig.add_scatter(x=ends, y=[50, 50], mode="lines", line={"color": palette.grey, "dash": "dot"})
     fig.update_yaxes(range=[-5, 105])
     return fig
 

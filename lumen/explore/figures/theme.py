@@ -156,11 +156,20 @@ def figure(
 
 
 def nice_ticks(low: float, high: float, most: int = 7) -> list[float]:
-    """Round values between `low` and `high` for a logarithmic axis: 1, 2, 5 in each decade, or decades, or fewer."""
+    """Round values between `low` and `high` for a logarithmic axis: 1, 2, 5 in each decade, or decades, or fewer.
+
+    Where not two of them lie between, steps of 1, 2 or 5 of the size that fits.
+    """
     if not 0 < low <= high:
         raise ValueError(f"a logarithmic axis runs from above zero upwards, not from {low} to {high}")
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     ticks = [digit * 10.0**e for e in decades for digit in (1, 2, 5) if low <= digit * 10.0**e <= high]
+    if len(ticks) < 2:
+        e = math.floor(math.log10((high - low) / 3)) if high > low else 0
+        for step in (digit * 10.0**e for digit in (5, 2, 1)):
+            steps = range(math.ceil(low / step), math.floor(high / step) + 1)
+            if len(steps) > 2:
+                return [float(f"{n * step:.6g}") for n in steps[:: math.ceil(len(steps) / most)]]
     if len(ticks) > most:
         ticks = [t for t in ticks if f"{t:e}".startswith("1")]
     return ticks[:: math.ceil(len(ticks) / most)] if ticks else [low, high]

@@ -39,7 +39,7 @@ def waterfall(
         at += size
     right = max(scale * until, *(max(start, start + size) for _, start, size in bars))
     left = min(0.0, min(start + size for _, start, size in bars))
-    room = 0.85 * (right - left)  # for the longest bar's label, on a phone too
+    room = 0.42 * (right - left)  # for the longest bar's label, on a phone too
     fig = figure(title, x=f"time ({unit})", y="part of the time", height=92 + 46 * (len(bars) + 1))
     colors = {"floor": palette.grey, "residual": palette.orange}
     fig.add_bar(
@@ -62,7 +62,7 @@ def waterfall(
     for name, start, size in [*bars, ("measured", 0.0, total)]:
         text = f"{_number(total)} {unit}" if name == "measured" else _label(name, size, total, unit)
         fig.add_annotation(
-            x=max(start, start + size), y=name, text=text, showarrow=False, xanchor="left", xshift=5
+            x=max(start, start + size), y=name, text=text, showarrow=False, xanchor="left", xshift=5, align="left"
         )
     for (name, start, size), (following, _, _) in zip(bars, [*bars[1:], ("measured", 0.0, 0.0)], strict=True):
         fig.add_scatter(
@@ -78,12 +78,13 @@ def waterfall(
     return fig
 
 
-def _number(value: float, sign: str = "") -> str:
-    return format(value, f"{sign},.0f" if abs(value) >= 1000 else f"{sign}.3g")
+def _number(value: float, sign: str = "", digits: int = 3) -> str:
+    return format(value, f"{sign},.0f" if abs(value) >= 1000 else f"{sign}.{digits}g")
 
 
 def _label(name: str, size: float, total: float, unit: str) -> str:
-    """12.3 ms, and its share of the whole; signed where the sign is news."""
+    """12.3 ms, and below it its share of the whole; signed where the sign is news."""
     sign = "+" if name == "residual" or size < 0 else ""
-    share = f", {size / total:{sign}.0%}" if total > 0 else ""
-    return f"{_number(size, sign)} {unit}{share}".replace("-", "\N{MINUS SIGN}")
+    share = f"<br>{size / total:{sign}.0%}" if total > 0 else ""
+    digits = 3 if abs(size) > 0.05 * total else 2
+    return f"{_number(size, sign, digits)} {unit}{share}".replace("-", "\N{MINUS SIGN}")

@@ -93,7 +93,16 @@ def test_labels_land_on_the_point_on_a_logarithmic_axis():
 
 @pytest.mark.parametrize(
     "low, high, ticks",
-    [(1, 10, [1, 2, 5, 10]), (0.9, 1100, [1, 10, 100, 1000]), (3, 4, [3, 4]), (7, 60, [10, 20, 50])],
+    [
+        (1, 10, [1, 2, 5, 10]),
+        (0.9, 1100, [1, 10, 100, 1000]),
+        (7, 60, [10, 20, 50]),
+        (3, 4, [3, 3.5, 4]),
+        (0.98, 1.97, [1, 1.2, 1.4, 1.6, 1.8]),
+        (1.01, 1.04, [1.01, 1.02, 1.03, 1.04]),
+        (2, 2, [2]),
+        (3, 3, [3, 3]),
+    ],
 )
 def test_nice_ticks(low, high, ticks):
     assert theme.nice_ticks(low, high) == pytest.approx(ticks)

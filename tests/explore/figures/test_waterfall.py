@@ -38,9 +38,9 @@ def test_each_bar_starts_where_the_last_one_ended(sign):
 
 def test_only_the_residual_and_what_takes_time_away_are_signed():
     text = labels(waterfall([*PARTS[:2], ("attention", -0.001), ("residual", 0.0021)], "Signs"))
-    assert text["residual"].startswith("+2.1 ms, +") and text["attention"].startswith("−1 ms, −")
-    assert text["floor"].startswith("15.7 ms, ") and text["measured"] == "25.2 ms"
-    assert labels(waterfall([*PARTS[:3], ("residual", -0.002)], "Signs"))["residual"].startswith("−2 ms, −")
+    assert text["residual"].startswith("+2.1 ms<br>+") and text["attention"].startswith("−1 ms<br>−")
+    assert text["floor"].startswith("15.7 ms<br>") and text["measured"] == "25.2 ms"
+    assert labels(waterfall([*PARTS[:3], ("residual", -0.002)], "Signs"))["residual"].startswith("−2 ms<br>−")
 
 
 def test_every_bar_has_its_label_and_the_order_is_kept():
@@ -76,4 +76,5 @@ def test_nonsense_is_refused_with_a_sentence(parts, unit):
 def test_waterfalls_that_are_compared_end_at_the_same_place():
     short, long = (waterfall([("floor", s)], "t", until=0.08) for s in (0.04, 0.08))
     assert short.layout.xaxis.range == long.layout.xaxis.range
+    assert long.layout.xaxis.range[1] < 1.5 * 80, "room for labels, not an axis twice as long as its bars"
     assert waterfall([("floor", 0.04)], "t").layout.xaxis.range != long.layout.xaxis.range
