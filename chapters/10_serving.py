@@ -90,7 +90,7 @@ from lumen.explore import (
     reveal,
     table,
 )
-from lumen.explore.explorers.knee import judge, step_times
+from lumen.explore.explorers.knee import step_times
 from lumen.explore.labs.load import in_a_thread
 from lumen.explore.prose.boxes import milliseconds
 from lumen.io.stop import StopMatcher
@@ -217,7 +217,9 @@ prefix.evict(prefix.num_evictable())  # forget it: the next prompt is new
 log.clear()
 sent, lines = ask(body)
 for at, line in [*lines[:3], lines[-1]]:
-    short = line if len(line) <= 62 else f"{line[:6]} … {line[-50:]}"
+    at_word = max(6, line.find('"delta"'))  # of the JSON, what says it
+    cut = f"{line[:6]}… {line[at_word:][:50]} …"
+    short = line if len(line) <= 62 else cut
     print(f"{1e3 * (at - sent):6.1f} ms  {short}")
 
 # %% [markdown]
@@ -429,7 +431,13 @@ print("sent a part of the stop before it is found")
 # \mu = \frac{B}{B\, t_\text{prefill} + (n - 1)\, t_\text{step}(B)}
 # $$
 #
-# requests a second, however many are asked of it. Then each is inside for the whole of a house, $B/\mu$ seconds.
+# requests a second, however many are asked of it. Then each is inside for the whole of a house, $B/\mu$ seconds. That is a case
+# of a law that needs no model of the server at all. The mean number inside, $\bar k$, is the rate at which requests pass times
+# the mean time that each stays, $\bar W$ ([Little's law](../book/glossary.md#term-Little-s-law), 1961):
+#
+# $$
+# \bar k = \lambda\, \bar W
+# $$
 
 # %% tags=["nbval-ignore-output"]
 PROMPT, ANSWER, COUNT = 64, 32, 40
@@ -495,14 +503,6 @@ share = computing / closed_seconds
 markdown(ch10.saturation_text(mu_model, clock, share, stay, SLOTS))
 
 # %% [markdown]
-# A law that needs no model of the server at all connects three numbers. The mean number inside, $\bar k$, is the rate
-# at which they pass times the mean time that each stays, $\bar W$
-# ([Little's law](../book/glossary.md#term-Little-s-law), 1961):
-#
-# $$
-# \bar k = \lambda\, \bar W
-# $$
-#
 # ## Predict: half again too much
 #
 # Now nobody waits for anybody: an [open loop](../book/glossary.md#term-open-loop). Forty-eight requests come at random
@@ -766,8 +766,7 @@ toll = bench.Estimate.ratio(
 )
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-seen = [judge(r, *ch10.LIMITS) for r in engines[0]["runs"]]
-table(*ch10.toll_table(toll, seen))
+table(*ch10.toll_table(toll))
 
 # %% [markdown]
 # The toll is per token and stream, the model's time per step: a slower model makes its share vanish, a faster chip makes

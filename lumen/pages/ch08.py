@@ -202,8 +202,8 @@ def context_alone(est: Estimate) -> str:
         est,
         more=f"For one user a step at {LONG:,} tokens is {{size}} longer than at {SHORT}.",
         same=f"For one user this run shows no difference between {LONG:,} tokens and {SHORT}.",
-        less=f"For one user a step at {LONG:,} tokens is {{size}} **shorter** than at {SHORT}, although it reads more. "
-        "The clock was not as steady as the intervals say; take the gains above with that much salt.",
+        less=f"For one user a step at {LONG:,} tokens is {{size}} **shorter** than at {SHORT}, although it reads more: "
+        "this page does not explain that.",
     )
 
 
@@ -566,18 +566,12 @@ PEERS = {"lumen": "Lumen's engine", "transformers": "transformers, static batch"
 TARGETS = {"transformers": 2.0, "vllm": 1.5}
 
 
-def peer_means(data: Mapping[str, Any]) -> dict[str, float]:
-    """Mean seconds of a step of eight, by engine."""
-    return {who: statistics.fmean(t["samples"]) for who, t in data["samples"].items()}
-
-
 def peers_table(data: Mapping[str, Any]) -> Table:
-    means = peer_means(data)
+    steps = {who: statistics.median(t["samples"]) for who, t in data["samples"].items()}
     rows = [
-        [PEERS[who], f"{1e3 * mean:.1f}", f"{data['sequences'] / mean:.0f}", f"{mean / means['lumen']:.2f}"]
-        for who, mean in means.items()
+        [PEERS[who], f"{1e3 * step:.1f}", f"{data['sequences'] / step:.0f}"] for who, step in steps.items()
     ]
-    return rows, ["eight decode together", "mean step (ms)", "tokens/s", "our tokens/s over theirs"], "lrrr"
+    return rows, ["eight decode together", "a step (ms)", "tokens/s"], "lrr"
 
 
 @sentence(example={"who": "transformers, static batch"}, more_words=["times as fast"], less_words=["slower"])
@@ -585,7 +579,7 @@ def against(est: Estimate, who: str) -> str:
     """A peer's step over ours."""
     return says(
         est,
-        more=f"{{x}} times as fast as {who}",
+        more=f"{{x}} times as fast as {who} ({{low}} to {{high}})",
         same=f"as fast as {who}, as far as this run can tell",
         less=f"slower than {who}, {{estimate}}",
     )
@@ -596,26 +590,26 @@ def page_over_peers(est: Estimate) -> str:
     """The page's own step of eight over the one in the table."""
     return says(
         est,
-        more="This page's own step for eight is {size} longer than the engine's median: another machine or another "
+        more="This page's own step for eight is {size} longer than the engine's: another machine or another "
         "day. Compare within the table.",
         same="This page's own step for eight lasts as long as the engine's.",
-        less="This page's own step for eight is {size} shorter than the engine's median: another machine or another "
+        less="This page's own step for eight is {size} shorter than the engine's: another machine or another "
         "day. Compare within the table.",
     )
 
 
 def peers_story(data: Mapping[str, Any], eight: Measured) -> str:
-    means, taken = peer_means(data), {who: t["samples"] for who, t in data["samples"].items()}
-    won = {who: mean / means["lumen"] for who, mean in means.items() if who != "lumen"}
-    missed = [PEERS[who] for who in won if won[who] < TARGETS[who]]
+    taken = {who: t["samples"] for who, t in data["samples"].items()}
+    won = {who: Estimate.ratio(taken[who], taken["lumen"]) for who in taken if who != "lumen"}
+    missed = [PEERS[who] for who in won if won[who].value < TARGETS[who]]
     wanted = " and ".join(f"{TARGETS[who]:g} times {PEERS[who]}" for who in won)
-    here = ", and ".join(against(Estimate.ratio(taken[who], taken["lumen"]), PEERS[who]) for who in won)
     return (
-        "`benchmarks/batching_peers.py`: same weights, fp32, one machine, means. Ours are times of "
+        "`benchmarks/batching_peers.py`: same weights, fp32, one machine, medians. Ours are times of "
         "`Engine.step`; vLLM's is the wall time of a whole run over its steps, the way in and out of its worker "
-        f"process included. Our aim was {wanted}; missed against: {', '.join(missed) or 'none'}. By the medians our "
-        f"engine is {here}. A small model in fp32 on a CPU is not what vLLM is built for, and none of this "
-        f"is about GPUs. {page_over_peers(Estimate.ratio(eight.timing, taken['lumen']))}"
+        f"process included. Our engine is {', and '.join(against(est, PEERS[who]) for who, est in won.items())}. Our "
+        f"aim was {wanted}; missed against: {', '.join(missed) or 'none'}. A small model in fp32 on a CPU is not what "
+        f"vLLM is built for, and none of this is about GPUs. "
+        f"{page_over_peers(Estimate.ratio(eight.timing, taken['lumen']))}"
     )
 
 

@@ -180,7 +180,7 @@ def saturation_text(model: float, clock: Estimate, in_forwards: float, stay: flo
         "the clients, and slots that stayed empty until their user had asked again."
     )
     return (
-        f"The formula {miss(model, clock, why)}\n\nA check that needs no model: Little's law, below, says "
+        f"The formula {miss(model, clock, why)}\n\nA check that needs no model: Little's law says "
         f"{clock.value:.2f}/s × {stay:.2f} s = **{clock.value * stay:.1f}** requests inside, and we know that it was "
         f"{slots}."
     )
@@ -265,7 +265,7 @@ def cap_text(est: Estimate) -> str:
         est,
         more="{size} above it: a full house took longer here than in the closed loop that gave µ",
         less="{size} below it. Beyond saturation a token takes no longer than at it",
-        same="no different from it, as far as {n} requests can show. Beyond saturation a token takes no longer",
+        same="no different from it, within what µ allows. Beyond saturation a token takes no longer",
     )
 
 
@@ -282,11 +282,11 @@ def crowd_takeaway(share: float, busy: Sequence[Record], clock: Estimate, slots:
         pace.n,
         "×",
     )
+    cap = Estimate(*(1e3 / (mu * tokens) for mu in (clock.value, clock.high, clock.low)), clock.n, "ms")
     return (
         f"**Takeaway.** {share:.0%} of the time to first token was spent in the queue. The cap on TPOT, "
-        f"$B / (\\mu\\,(n-1))$, is {milliseconds(1 / (clock.value * tokens))}; in the middle of the crowd it was "
-        f"{pace.scaled(1e3, 'ms')}, {cap_text(ratio)}. It is the queue "
-        "that no longer empties."
+        f"$B / (\\mu\\,(n-1))$, is {cap} by the measured µ; in the middle of the crowd TPOT was "
+        f"{pace.scaled(1e3, 'ms')}: {cap_text(ratio)}. It is the queue that no longer empties."
     )
 
 
@@ -460,15 +460,19 @@ def engines_text(several: Sequence[Mapping[str, Any]], source: str) -> str:
     read = "; ".join(
         f"{e['name']} reads {bytes_of.get(e['weights'], e['weights'])}" for e in several if e["weights"]
     )
+    kinds = {e["weights"] for e in several}
+    told = (
+        f"{read}. So this compares servers as one would use them on a CPU, not equal arithmetic."
+        if len(kinds) > 1
+        else f"All read {bytes_of.get(*kinds, *kinds)}."
+        if read  # not measured
+        else "`benchmarks/load_test.py` measures it, beside llama.cpp's `llama-server` and vLLM where they are "
+        "installed."
+    )
     return (
         f"Requests a second, within {LIMITS[0]:g} s of TTFT and {1e3 * LIMITS[1]:g} ms of TPOT; in brackets the "
-        f"least and "
-        f"the most of three rounds ({source}). " + (f"{read}. So this compares servers as one would use them on "
-        f"a CPU, "
-        "not equal arithmetic." if read else "`benchmarks/load_test.py` measures it, beside llama.cpp's "
-        "`llama-server` and "
-        "vLLM where they are installed.")  # not measured
-    )  # fmt: skip
+        f"least and the most of three rounds ({source}). {told}"
+    )
 
 
 # the toll -----------------------------------------------------------------------------------------
@@ -483,7 +487,7 @@ def toll_text(est: Estimate) -> str:
     )
 
 
-def toll_table(one: Estimate, goodputs: Sequence[Mapping[str, Any]]) -> Table:
+def toll_table(one: Estimate) -> Table:
     rows = [["a token for one stream, at the client, here", toll_text(one)]]
     try:
         summary = load_evidence("server_overhead")["data"]["summary"]
@@ -497,13 +501,6 @@ def toll_table(one: Estimate, goodputs: Sequence[Mapping[str, Any]]) -> Table:
                 f"{1e3 * summary['served_step']:.1f} ms",
             ]
         )
-    best, worst = max(c["goodput"] for c in goodputs), goodputs[-1]
-    rows.append(
-        [
-            "the highest load of the figure above",
-            f"{worst['throughput']:.2f} requests/s finished, {worst['goodput']:.2f} of them good; {best:.2f} at best",
-        ]
-    )
     return rows, ["what is paid", "price"], "ll"
 
 
@@ -537,10 +534,8 @@ def recap(
         f"stops, the "
         f"short ways missed {missed} and leaked {leaked}. With held bytes and held text: none.\n"
         f"- **Saturation.** $B / (B\\,t_\\text{{prefill}} + (n-1)\\,t_\\text{{step}}(B))$ said {mu[0]:.2f} "
-        f"requests a "
-        f"second, the clock {mu[1].value:.2f}. Beyond it the bathtub, door and stay, said {last[0]:.1f} s for "
-        f"the last of "
-        f"{last[2]}, the clock {last[1]:.1f} s; {share:.0%} of TTFT was queue.\n"
+        f"requests a second, the clock {mu[1].value:.2f}. Beyond it the bathtub, with door, fill and drain, said "
+        f"{last[0]:.1f} s for the last of {last[2]}, the clock {last[1]:.1f} s; {share:.0%} of TTFT was queue.\n"
         f"- **The knee.** By Little's law and the root of a crowd it comes at "
         f"{100 * bend.formula / bend.mu:.0f} % of saturation, in the simulated engine at "
         f"{100 * bend.simulated / bend.mu:.0f} %.\n"

@@ -105,6 +105,11 @@ def test_with_a_load_test_the_page_names_its_servers(monkeypatch):
     engines, source = ch10.engines(small, 8)
     assert source == "measured 2026-12-01 on a chip, 2 threads"
     assert engines[0]["note"].startswith("llama-server 1, Q4_1 weights")
-    assert "llama.cpp reads 4-bit weights" in ch10.engines_text(engines, source)
+    assert ch10.engines_text(engines, source).endswith("All read 4-bit weights.")
+    several = [*engines, engines[0] | {"name": "vLLM", "weights": "fp32"}]
+    for order in (several, several[::-1]):  # whoever comes first
+        text = ch10.engines_text(order, source)
+        assert "llama.cpp reads 4-bit weights" in text and "vLLM reads 32-bit weights" in text
+        assert "not equal arithmetic" in text
     del found["data"]["engines"][0]["runs"][0]["rounds"]  # as an older benchmark wrote it
     assert ch10.engines(small, 8)[1].startswith("predicted")
