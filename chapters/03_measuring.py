@@ -111,7 +111,7 @@ config, device = model.config, session.device
 # A server that writes for you also reads for others. Here it reads a long prompt, in one piece, between two tokens of our
 # answer. `bench.token_times` notes when each token came, and `Record` keeps these times for one answer.
 
-# %% tags=["measure", "nbval-ignore-output"]
+# %% tags=["measure", "hide-input", "nbval-ignore-output"]
 dice = torch.Generator().manual_seed(0)
 LONG = 512 if device.type == "cpu" else 8000  # a GPU reads 512 in no time
 long_prompt = torch.randint(config.vocab_size, (1, LONG), generator=dice)
@@ -229,7 +229,7 @@ def report(answers, seconds, limits):
 # It must agree with `lumen.loadgen.summarize`, which is what `lumen load` prints, and its percentiles with two
 # libraries that have nothing to do with us.
 
-# %% tags=["nbval-check-output"]
+# %% tags=["hide-input", "nbval-check-output"]
 rng = random.Random(3)
 made = []
 for i in range(40):
@@ -303,7 +303,7 @@ my_guess = guess(
 # The durations below are those measured above; where the stalls fall is drawn by a generator. So this is a *simulation*,
 # of 20,000 answers.
 
-# %% tags=["measure"]
+# %% tags=["measure", "hide-input"]
 CHANCE, ANSWERS, TOKENS = 0.04, 20_000, 16
 drawn = np.random.default_rng(0)
 stall = max(answer.itl) - statistics.median(answer.itl)
@@ -416,7 +416,7 @@ def load_test(count, gap, *, wait, most=1):
 # the share of time in which the server is busy: one request every $s / 0.6$ is a load of 60 %. Once, the server freezes:
 # it reads long prompts of somebody else first. Both times, each measured alone:
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-input", "nbval-ignore-output"]
 LOAD, REQUESTS, ROUNDS = 0.6, 60, 3
 short = torch.randint(config.vocab_size, (8, 4), generator=dice)
 short = short.to(device)
@@ -450,7 +450,7 @@ my_guess = guess(
     unit="requests",
 )
 
-# %% tags=["measure", "nbval-ignore-output"]
+# %% tags=["measure", "hide-input", "nbval-ignore-output"]
 rounds = {"waits": [], "sends": [], "batched": []}
 for _ in range(ROUNDS):  # in turns
     gap = service / LOAD
@@ -530,7 +530,7 @@ def latencies(times, count, service=1.0):
     return [end - due for end, due in zip(ends, times, strict=True)]
 
 
-# %% tags=["nbval-check-output"]
+# %% tags=["hide-input", "nbval-check-output"]
 LOADS = (0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 COUNT = 2_000_000  # near full load neighbours share their wait
 
@@ -589,7 +589,7 @@ markdown(ch03.places_text(curves))
 # more are inside, and longer again when somebody's prompt is read in it. **Its service time depends on its load.** Take
 # Llama-3-8B on an H100, prompts of 1,000 tokens and answers of 250, with steps by the cost model at datasheet rates:
 
-# %%
+# %% tags=["hide-input"]
 PROMPT, ANSWER, PLAYED = 1000, 250, 30_000
 llama, h100 = lumen.CONFIGS["llama-3-8b"], hardware.CHIPS["H100 SXM"]
 
@@ -616,7 +616,7 @@ def full_rate(count):
 
 
 # %% [markdown]
-# The last function is the model on paper. $B$ places make $B$ tokens every $t(B)$ seconds; each request brings one prompt,
+# The same on paper. $B$ places make $B$ tokens every $t(B)$ seconds; each request brings one prompt,
 # which takes $p$, and needs $n$ tokens:
 #
 # $$
@@ -651,7 +651,7 @@ ch03.engine_figure(by_load, idle, tail)
 # Let us offer the engine more and more, beyond what it can do, and promise what MLPerf's interactive scenario asks of this
 # size of model: TTFT within 500 ms, TPOT within 30 ms.
 
-# %%
+# %% tags=["hide-input"]
 LOOSE = "TTFT 500, TPOT 30 ms"
 PROMISES = {LOOSE: (0.5, 0.03), "TTFT 500, TPOT 10 ms": (0.5, 0.01)}
 offered = {}
@@ -674,7 +674,7 @@ markdown(ch03.goodput_text(offered, PLAYED))
 # which 99 of 100 requests keep the promise, to a hundredth of the full rate:
 
 
-# %%
+# %% tags=["hide-input"]
 def allowed(count, limits):
     """The highest share of the full rate that keeps the promise."""
 

@@ -106,18 +106,12 @@ chip = hardware.measure(progress=False)
 # The store below is the paged cache of the last chapter: blocks of 16 positions. One line is new. It gives the store a
 # prefix cache: a memory of what its blocks hold, which outlives the requests.
 
-# %%
+# %% tags=["hide-input"]
 BLOCK = 16
 plays, _ = assets.shakespeare()
 hamlet = tokenizer.encode(plays[plays.index("SCENE I. Elsinore") :][:6000])
 scene = tokenizer.decode(hamlet[:480])
 RULES = "Answer in one sentence, from this scene.\n\n" + scene
-
-
-def store_of(blocks):
-    store = BlockStore.for_model(model, blocks, BLOCK)
-    store.prefix = HashPrefix(store.pool)  # the new line
-    return store
 
 
 def prompt_of(system, question):
@@ -143,7 +137,14 @@ def ask(store, prompt, new=1):
     return done
 
 
-# %% tags=["nbval-ignore-output"]
+# %%
+def store_of(blocks):
+    store = BlockStore.for_model(model, blocks, BLOCK)
+    store.prefix = HashPrefix(store.pool)  # the new line
+    return store
+
+
+# %% tags=["hide-input", "nbval-ignore-output"]
 WHO, WHAT = "Who is on guard?", "What have the guards seen?"
 requests = {
     ch06.FIRST: prompt_of(RULES, WHO),
@@ -180,7 +181,7 @@ table(*ch06.opening_table(rounds))
 # their keys and values the same? What if something else of the same length stands there, and what if one token more does?
 
 
-# %%
+# %% tags=["hide-input"]
 class Recorder(NoCache):
     """Keeps nothing for the model; writes down keys and values."""
 
@@ -257,7 +258,7 @@ markdown(ch06.change_story(changes))
 # for [gathering blocks](05_paged_cache.ipynb): the whole cache, read and written once more.
 
 
-# %%
+# %% tags=["hide-input"]
 def found(shared, prompt, block=BLOCK):
     return min(shared, prompt - 1) // block * block
 
@@ -286,7 +287,7 @@ my_guess = guess(
     "06-lower", "How many times lower is the time to first token?", unit="×"
 )
 
-# %% tags=["measure", "nbval-ignore-output"]
+# %% tags=["measure", "hide-input", "nbval-ignore-output"]
 shared = hamlet[:512]
 memory = store_of(100)
 ask(memory, shared + hamlet[600:632])  # somebody was here before
@@ -400,10 +401,8 @@ class MyPrefix(Prefix):
 # of the dictionary sees to that.
 #
 # `evict` walks the whole dictionary, which is fine for a page and not for a server. vLLM keeps the blocks that nobody reads in
-# a doubly linked list: the oldest is taken from its head, and a block that is found again is unhooked from the middle, both
-# in constant time. SGLang keeps a set of the leaves that nobody reads, and makes
-# [a heap of them](https://github.com/sgl-project/sglang/blob/main/python/sglang/srt/mem_cache/radix_cache.py), by last use unless
-# told otherwise, when it has to evict.
+# a doubly linked list, from the middle of which a block that is found again is unhooked in constant time. SGLang keeps a set of
+# the leaves that nobody reads.
 #
 # A store uses it with two calls. `cache.adopt([tokens])` asks `match`, puts what was found into the request's
 # [block table](../book/glossary.md#term-block-table) and says how many tokens that are. `cache.keep([tokens])` hands the full
@@ -411,11 +410,10 @@ class MyPrefix(Prefix):
 #
 # ## Equal to whom?
 #
-# On paper first, without a model: 400 requests with shared beginnings, against the two prefix caches of `lumen`. `serve`
-# is the life of a request as far as blocks are concerned.
+# On paper first, without a model: 400 requests with shared beginnings, against the two prefix caches of `lumen`.
 
 
-# %%
+# %% tags=["hide-input"]
 def serve(prefix, tokens):
     """Match, take blocks, remember them, end: how many were found?"""
     pool = prefix.pool
@@ -443,7 +441,7 @@ def workload(requests, seed=0):
         yield trunk + tokens(4, draw.randrange(1, 80))
 
 
-# %% tags=["nbval-check-output"]
+# %% tags=["hide-input", "nbval-check-output"]
 hits = {}
 for kind in (MyPrefix, HashPrefix, RadixPrefix):
     prefix = kind(BlockPool(6000, BLOCK))
@@ -458,7 +456,7 @@ assert hits["MyPrefix"] == hits["HashPrefix"] == hits["RadixPrefix"]
 # cache, each turn's logits against the same tokens run whole.
 
 
-# %%
+# %% tags=["hide-input"]
 def relative_error(ours, reference):
     return float((ours - reference).norm() / reference.norm())
 
@@ -493,7 +491,7 @@ for _ in range(10):
     errors.append(relative_error(logits, whole(small, talk)))
     reused += held_now
 
-# %% tags=["nbval-check-output"]
+# %% tags=["hide-input", "nbval-check-output"]
 small_store.audit()
 print(f"{reused} of 605 tokens reused")
 print(f"equal to float64 rounding: {max(errors) < 1e-12}")
@@ -547,7 +545,7 @@ my_chat = guess(
     unit="×",
 )
 
-# %% tags=["measure", "nbval-ignore-output"]
+# %% tags=["measure", "hide-input", "nbval-ignore-output"]
 QUESTIONS = [
     "Hello! Can you tell me something about the sea?",
     "How deep is it?",
@@ -614,7 +612,7 @@ RadixTree(page=2, room=48)
 # Which of the two is better? They found the same tokens, as we asserted, while there was room. What differs is what a lookup
 # costs and what goes first when room is short.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-input", "nbval-ignore-output"]
 rooms, rates = [100, 200, 400, 800, 1600], {}
 for kind in (HashPrefix, RadixPrefix):
     for room in rooms:
@@ -644,9 +642,6 @@ lookups = bench.compare(
     repeats=25,
 )
 
-# %% tags=["hide-input", "nbval-check-output"]
-ch06.rooms_figure(rates, rooms, BLOCK)
-
 # %% tags=["hide-input", "nbval-ignore-output"]
 markdown(ch06.rooms_story(rates, rooms))
 markdown(ch06.lookup_story(lookups, FEW, MANY, predict(1025).seconds))
@@ -672,7 +667,6 @@ markdown(ch06.lookup_story(lookups, FEW, MANY, predict(1025).seconds))
 # $$ n > \frac{w - r}{1 - r} $$
 
 # %% tags=["hide-input", "nbval-check-output"]
-table(*ch06.price_table())
 markdown(ch06.price_story())
 assert abs(cost.cached_prompt_break_even() - 1.15 / 0.9) < 1e-12
 
@@ -770,7 +764,7 @@ table(
 # **Where the working set is one document too large.** Twelve documents of 320 tokens are asked about in turns. LRU
 # throws out what was used longest ago, which is precisely what will be asked for next.
 
-# %%
+# %% tags=["hide-input"]
 draws = [random.Random(d) for d in range(12)]
 documents = [[d.randrange(9999) for _ in range(20 * BLOCK)] for d in draws]
 cyclic = {}
@@ -796,7 +790,7 @@ ch06.cyclic_figure(cyclic)
 # A prefix cache can be fast and wrong. First, one that forgets the adapter. Customer A uses the small model
 # as it is, customer B a fine-tuned one, and both send the same 40 tokens:
 
-# %% tags=["nbval-check-output"]
+# %% tags=["hide-input", "nbval-check-output"]
 tuned = copy.deepcopy(small)
 for block in tuned.blocks:  # a low-rank change, as LoRA makes it
     matrix = block.attn.qkv.weight
@@ -839,7 +833,7 @@ assert right["adapter in the key"] == 8 > right["adapter forgotten"]
 #
 # Second, one that is too generous. A prompt of exactly three blocks is asked twice, and the cache hands out all of it:
 
-# %% tags=["nbval-check-output"]
+# %% tags=["hide-input", "nbval-check-output"]
 exact = prompt[:12]  # three blocks of 4
 for hit in (12, found(12, 12, block=4)):
     left = torch.tensor([exact[hit:]], dtype=torch.int64, device=device)

@@ -261,28 +261,6 @@ def chat_story(turns: Sequence[tuple[int, int, float, float]], forecast: tuple[f
 
 
 # a tree -------------------------------------------------------------------------------------------
-def rooms_figure(rates: Mapping[tuple[str, int], float], rooms: Sequence[int], block: int) -> go.Figure:
-    """Share of prompt tokens found against the room in the pool, of both ways to remember."""
-    best = rates["HashPrefix", rooms[-1]]
-    fig = figure(
-        f"With a sixteenth of the room, {rates['HashPrefix', rooms[0]] / best:.0%} as much is found",
-        x="room in the pool (tokens)",
-        y="share of prompt tokens found",
-        height=340,
-        log_x=True,
-    )
-    for kind, color, name, side, shift in (
-        ("HashPrefix", palette.blue, "chained keys", "right", 16),
-        ("RadixPrefix", palette.orange, "radix tree", "left", -16),
-    ):
-        y = [rates[kind, room] for room in rooms]
-        fig.add_scatter(x=[r * block for r in rooms], y=y, mode="lines+markers", line_color=color)
-        label_line(fig, rooms[2] * block, y[2], name, color, anchor=side, shift=shift)
-    fig.update_yaxes(rangemode="tozero", tickformat=".0%")
-    log_axis(fig, "x", [r * block for r in rooms])
-    return fig
-
-
 def rooms_story(rates: Mapping[tuple[str, int], float], rooms: Sequence[int]) -> str:
     worst = max(abs(rates["HashPrefix", r] - rates["RadixPrefix", r]) for r in rooms)
     return (
@@ -318,18 +296,6 @@ def lookup_story(lookups: Mapping[str, Timing], few: int, many: int, prefill: fl
 
 
 # prices -------------------------------------------------------------------------------------------
-def price_table() -> Table:
-    rows = [
-        [
-            n,
-            f"{100 * cost.cached_prompt_saving(n):.1f} %".replace("-", "−"),
-            f"{cost.cached_prompt_price(n):.2f}",
-        ]
-        for n in (1, 2, 5, 10, 100)
-    ]
-    return rows, ["uses n", "saved", "price, in prompts sent once"], "rrr"
-
-
 def price_story() -> str:
     write, read = PRICES
     even, ten = cost.cached_prompt_break_even(), cost.cached_prompt_saving(10)

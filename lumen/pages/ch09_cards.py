@@ -227,8 +227,7 @@ def goodput_text() -> str:
     return (
         f"- Apart, the first token comes after {ms(read + left)} ms under every limit on the gap that leaves room for "
         "an answer. Together, a tight limit on the gap forces small chunks, and these make the first token late: under "
-        "both limits it serves nothing at the left edge of the figure. Without a limit on the first token the two take "
-        f"turns below {1e3 * crossing():.1f} ms, as a step has room for one answer more or not.\n"
+        "both limits it serves nothing at the left edge of the figure.\n"
         f"- With both limits loose together serves more ({loose[0]:.1f} requests/s against {loose[1]:.1f} at "
         f"{ms(LIMITS[-1])} ms), mostly because a split must be a whole number of chips: with fractions of a chip apart "
         f"would serve {NUM_CHIPS / (read + 1 / writer):.1f}.\n"
