@@ -28,30 +28,30 @@ QUESTIONS = [
     },
     {
         "kind": "numeric",
-        "question": "A pool has 10,000 positions in blocks of 16. Requests in flight hold 242.5 tokens on average. "
-        "About how many fit?",
-        "answer": 40,
+        "question": "Nine of ten requests write 10 tokens, one of ten writes 110. Look into a busy server at a random "
+        "moment: how many percent of the requests in flight are writing a long answer?",
+        "answer": 55,
         "tolerance": 0.5,
-        "unit": "requests",
-        "right": "10,000 / (242.5 + 7.5).",
-        "wrong": "Each request takes its tokens and, on average, half a block more.",
+        "unit": "%",
+        "right": "Of ten requests the short ones stay 90 steps in all, the long one 110: 110 / 200.",
+        "wrong": "Weigh each request by the steps that it stays.",
         "slips": [
             {
-                "answer": 41.2,
+                "answer": 10,
                 "tolerance": 0.3,
-                "why": "You left out the empty half of the last block, 7.5 positions.",
+                "why": "That counts each request once. A long one is there eleven times as long.",
             },
             {
-                "answer": 38.7,
+                "answer": 91.7,
                 "tolerance": 0.3,
-                "why": "You counted a whole empty block per request. On average it is half of one.",
+                "why": "So it would be if as many long ones came as short ones: 110 / 120.",
             },
         ],
     },
     {
         "kind": "choice",
-        "question": "Three rows share a half-full block, and each writes its next token. How many copies of the block "
-        "are made?",
+        "question": "Three rows share a block that is not full, and each writes its next token. How many "
+        "copies of the block are made?",
         "choices": [
             {
                 "text": "2",
