@@ -10,17 +10,13 @@ Shapes per layer: keys (B, Hkv, S, D), values (B, Hkv, S, Dv), one table of posi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from ..config import ModelConfig
 from .base import Cache, CacheFull
-from .traits import cache_dims, storage_bytes
-
-if TYPE_CHECKING:
-    from ..models.layers import Decoder
+from .traits import HasShape, cache_dims, storage_bytes
 
 
 class DynamicCache(Cache):
@@ -42,7 +38,7 @@ class DynamicCache(Cache):
         self.lengths = torch.zeros(rows, dtype=torch.int64, device=device)
 
     @classmethod
-    def for_model(cls, model: Decoder, rows: int) -> DynamicCache:
+    def for_model(cls, model: HasShape, rows: int) -> DynamicCache:
         """An empty cache on the model's device and in its dtype."""
         weight = next(model.parameters())
         return cls(model.config, rows, weight.dtype, weight.device)
@@ -120,7 +116,7 @@ class StaticCache(Cache):
         self.lengths = torch.zeros(rows, dtype=torch.int64, device=device)
 
     @classmethod
-    def for_model(cls, model: Decoder, rows: int, capacity: int) -> StaticCache:
+    def for_model(cls, model: HasShape, rows: int, capacity: int) -> StaticCache:
         """An empty cache on the model's device and in its dtype."""
         weight = next(model.parameters())
         return cls(model.config, rows, capacity, weight.dtype, weight.device)

@@ -20,10 +20,9 @@ from torch import Tensor
 from ..config import ModelConfig
 from .pool import BlockPool
 from .prefix import NoPrefix, Prefix, allocate
-from .traits import Traits, cache_dims, storage_bytes
+from .traits import HasShape, Traits, cache_dims, storage_bytes
 
 if TYPE_CHECKING:
-    from ..models.layers import Decoder
     from .paged import PagedCache
 
 
@@ -67,7 +66,7 @@ class BlockStore:
         self._slots = list(zip(*(plane.flatten(1, 2).unbind(0) for plane in self.planes), strict=True))
 
     @classmethod
-    def for_model(cls, model: Decoder, num_blocks: int, block_size: int = 16) -> BlockStore:
+    def for_model(cls, model: HasShape, num_blocks: int, block_size: int = 16) -> BlockStore:
         """An empty store on the model's device and in its dtype."""
         weight = next(model.parameters())
         return cls(model.config, num_blocks, block_size, weight.dtype, weight.device)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from torch import Tensor
 
@@ -13,6 +13,15 @@ if TYPE_CHECKING:
 
 Expand = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """What a layer makes of the stored k and v (B, Hkv, S, ...) before it reads them, such as MLA's heads from latents."""
+
+
+class HasShape(Protocol):
+    """All that a cache must know of a model to be made for it. Models call caches, so caches know no models."""
+
+    config: ModelConfig
+
+    def parameters(self) -> Iterator[Tensor]:
+        """Its weights; the cache takes the first one's device and dtype."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +58,9 @@ def refuse_repeats(pos: Tensor) -> None:
 
 
 def cache_dims(config: ModelConfig) -> tuple[int, int, int]:
-    """What a layer stores of a token: (heads, width of a key, width of a value). A config may say so itself."""
-    plain = config.num_kv_heads, config.head_dim, config.head_dim
-    return getattr(config, "cache_dims", plain)
+    """What a layer stores of a token: (heads, width of a key, width of a value)."""
+    dims = config.cache_dims
+    return dims.heads, dims.key, dims.value
 
 
 def storage_bytes(tensors: Iterable[Tensor]) -> int:

@@ -85,11 +85,11 @@ class Attention(nn.Module):
         if self.num_kv_heads and self.scale is None and at.channels.causal:
             return at.cache.attend(self.source, q, k, v, at.pos, self.window)
         keys, values = (k, v) if self.num_kv_heads else (None, None)
-        return at.cache.attend(  # type: ignore[call-arg]
+        return at.cache.attend(
             self.source,
             q,
-            keys,  # type: ignore[arg-type]
-            values,  # type: ignore[arg-type]
+            keys,
+            values,
             at.pos,
             self.window,
             scale=self.scale,
