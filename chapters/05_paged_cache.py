@@ -223,7 +223,7 @@ markdown(ch05.holes_story(waits, positions))
 #
 # Here are three prompts and four more tokens for each (any will do), in a store of twelve blocks of four positions.
 
-# %% tags=["nbval-check-output"]
+# %% tags=["hide-input", "nbval-check-output"]
 store = BlockStore.for_model(model, num_blocks=12, block_size=4)
 texts = (
     "Water boils at",
@@ -623,7 +623,7 @@ with store.rows(4) as cache:
 assert torch.equal(answers, alone)
 assert relative_error(end, end_alone) < 1e-4
 
-# %% tags=["nbval-check-output"]
+# %% tags=["hide-input", "nbval-check-output"]
 print(f"{len(ids)} tokens; the last block of 16 holds {len(ids) % 16}")
 print("select, all four:", start[0])
 assert all(blocks == start[0] for blocks in start)

@@ -577,7 +577,7 @@ markdown(ch09.ranks_text())
 # request must be refused at the door, one that needs more blocks than the pool has: as the head of the queue it would hold up
 # everybody for ever.
 
-# %% tags=["nbval-check-output"]
+# %% tags=["hide-input", "nbval-check-output"]
 scheduler = Scheduler(BlockPool(8, 16), limits=Limits(2, 64))
 try:
     scheduler.add(Request("too large", [0] * 120, 20))
