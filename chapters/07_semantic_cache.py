@@ -592,7 +592,7 @@ assert hit.answer == "Use rm." and cache.get(STORED, tenant="ben") is None
 # %% tags=["hide-input", "nbval-check-output"]
 table(
     [
-        [f"{promise:.1%}", needed(promise)]
+        [bench.percent(promise, 1), needed(promise)]
         for promise in (0.05, 0.01, 0.001)
     ],
     ["wrong hits, at most", "labelled hits it takes, none of them wrong"],

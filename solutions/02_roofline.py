@@ -256,10 +256,10 @@ h100 = {
     "gb_per_s": 3350.0,
 }
 mfu, mbu = broken_utilisation(step, h100)
-print(f"MFU {mfu:.1%}, MBU {mbu:,.0%}")
+print(f"MFU {100 * mfu:.1f} %, MBU {100 * mbu:,.0f} %")
 
 # %% [markdown]
-# An MBU above 100% cannot be. The MFU looks harmless, and is wrong too: three faults in all. Write the function again.
+# An MBU above 100 % cannot be. The MFU looks harmless, and is wrong too: three faults in all. Write the function again.
 # `headline_is_sparse` says whether the data sheet's figure assumes 2:4 sparsity, which these weights do not have.
 #
 # <details><summary>Hint 1: the question again</summary>
@@ -269,7 +269,7 @@ print(f"MFU {mfu:.1%}, MBU {mbu:,.0%}")
 # </details>
 # <details><summary>Hint 2: a number to aim at</summary>
 #
-# On these inputs the MFU is four times what the dashboard shows, and the MBU about 77%.
+# On these inputs the MFU is four times what the dashboard shows, and the MBU about 77 %.
 #
 # </details>
 # <details><summary>Hint 3: the key line</summary>

@@ -11,6 +11,7 @@ from __future__ import annotations
 from lumen.bench.estimate import Estimate
 from lumen.bench.memory import peak_memory
 from lumen.bench.names import Name
+from lumen.bench.numbers import percent
 from lumen.bench.phases import Generation, generation
 from lumen.bench.published import NoEvidence, evidence, load_evidence
 from lumen.bench.queue import Served, serve_queue
@@ -39,6 +40,7 @@ __all__ = [
     "miss",
     "outcome",
     "peak_memory",
+    "percent",
     "prefill",
     "quantity",
     "quiet",

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from lumen.bench.estimate import Estimate, decimals
+from lumen.bench.numbers import percent
 from lumen.timing import Timing
 
 Outcome = Literal["more", "same", "less", "implausible"]
@@ -122,7 +123,7 @@ def miss(
     reason = (why_low if share < 0 else why_high) or why
     if not reason and (os.environ.get("LUMEN_BOOK") == "1" or os.environ.get("LUMEN_PUBLISH") == "1"):
         raise ValueError(
-            f"{text} A miss of more than {FORGIVEN:.0%} wants a reason: why, why_low or why_high."
+            f"{text} A miss of more than {percent(FORGIVEN)} wants a reason: why, why_low or why_high."
         )
     return f"{text} {reason or 'The course did not foresee that: your machine has something to teach.'}"
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lumen.bench.estimate import Estimate
+from lumen.bench.numbers import percent
 from lumen.timing import Timing
 
 BEATS = 0.05  # a median may be so much faster than its bound: bounds were measured, too
@@ -97,17 +98,21 @@ def doubts(timing: Timing, *, bound_s: float | None = None, bound: str = "", loa
     if bound_s is not None and est.value < bound_s * (1 - BEATS):
         limit = Estimate(bound_s, bound_s, bound_s, 1, "s")
         found.append(
-            f"{est} beats its own bound, {_short(limit)} ({bound}), by {1 - est.value / bound_s:.0%}: "
+            f"{est} beats its own bound, {_short(limit)} ({bound}), by {percent(1 - est.value / bound_s)}: "
             "one of the two is wrong."
         )
     if est.n >= 3 and est.width > SCATTER * est.value:
         found.append(
-            f"{est} scatters: the interval is {est.width / est.value:.0%} of the value, over {SCATTER:.0%}."
+            f"{est} scatters: the interval is {percent(est.width / est.value)} of the value, over {percent(SCATTER)}."
         )
     if load is not None and load.steal > STEAL:
-        found.append(f"The host took {load.steal:.0%} of the cores' time away meanwhile, over {STEAL:.0%}.")
+        found.append(
+            f"The host took {percent(load.steal)} of the cores' time away meanwhile, over {percent(STEAL)}."
+        )
     if load is not None and load.others > OTHERS:
-        found.append(f"Other processes used {load.others:.0%} of the cores meanwhile, over {OTHERS:.0%}.")
+        found.append(
+            f"Other processes used {percent(load.others)} of the cores meanwhile, over {percent(OTHERS)}."
+        )
     return " ".join(found)
 
 
@@ -166,6 +171,8 @@ def wait_until_quiet(
             return load
         if waited >= seconds:
             raise Refused(
-                f"The machine was not quiet for {look:.0f} s within {waited:.0f} s: the host took {load.steal:.0%} of "
-                f"the cores' time, other processes {load.others:.0%}. Stop what else runs, or ask for more patience."
+                f"The machine was not quiet for {look:.0f} s within {waited:.0f} s: the host took "
+                f"{percent(load.steal)} of "
+                f"the cores' time, other processes {percent(load.others)}. Stop what else runs, or ask for more "
+                "patience."
             )

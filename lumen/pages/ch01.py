@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lumen import cost, hardware
 from lumen.bench import Estimate, miss, outcome, says, sentence
+from lumen.bench.numbers import percent
 from lumen.explore.figures.theme import figure, label_line, log_axis, palette
 from lumen.explore.figures.waterfall import waterfall
 from lumen.explore.prose.boxes import milliseconds
@@ -369,7 +370,7 @@ def levers(
 
 def lever_table(found: Mapping[str, tuple[str, float, float]]) -> Table:
     rows = [
-        [name, f"{milliseconds(saved)} of {milliseconds(of)}", f"{saved / of:.0%}", what]
+        [name, f"{milliseconds(saved)} of {milliseconds(of)}", percent(saved / of), what]
         for name, (what, saved, of) in found.items()
     ]
     return rows, ["lever", "could save per token", "share", "example"], "lrrl"

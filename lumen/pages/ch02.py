@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lumen import cost, hardware
 from lumen.bench import Estimate, NoEvidence, load_evidence, miss, says, sentence
+from lumen.bench.numbers import percent
 from lumen.config import CONFIGS, ModelConfig
 from lumen.explore.figures.theme import figure, label_line, log_axis, palette
 from lumen.explore.figures.waterfall import waterfall
@@ -77,8 +78,8 @@ def starts(config: ModelConfig, chip: Chip, dtype: object, rows: int = 1) -> tup
     return round(seconds / each) if each else 0, seconds
 
 
-def percent(share: float) -> str:
-    return f"{100 * share:.1f} %" if share < 0.0995 else f"{100 * share:.0f} %"
+def _share(part: float) -> str:
+    return percent(part, 1 if part < 0.0995 else 0)
 
 
 # three clocks -------------------------------------------------------------------------------------
@@ -153,9 +154,10 @@ def two_ratios(decode: Pass, chip: Chip, dtype: object) -> str:
         f"ratio, too, peak over bandwidth: {chip.peak(dtype) / 1e9:,.0f} GFLOP/s over "
         f"{chip.bandwidth / 1e9:.1f} GB/s is **{ridge:.1f} FLOP per byte**, its ridge point. Work of a lower "
         "intensity waits for memory, work of a higher one for arithmetic. So as long as the weights come from "
-        f"memory, a decode step for one user can use {here:.1%} of the arithmetic here at most, however well the "
+        f"memory, a decode step for one user can use {percent(here, 1)} of the arithmetic here at most, however "
+        "well the "
         f"program is written. On an {a100.name} with 16-bit weights the intensity is about 1 and the ridge at "
-        f"{hardware.ridge(a100):.0f}: {there:.2%}."
+        f"{hardware.ridge(a100):.0f}: {percent(there, 2)}."
     )
 
 
@@ -226,7 +228,7 @@ def with_starts(config: ModelConfig, chip: Chip, dtype: object, context: int) ->
 def picture(config: ModelConfig, decode: Pass, prefill: Pass, chip: Chip, dtype: object) -> go.Figure:
     peak = chip.peak(dtype)
     fig = roof(
-        f"Decode does {percent(decode.rate / peak)} of the peak, prefill {percent(prefill.rate / peak)}",
+        f"Decode does {_share(decode.rate / peak)} of the peak, prefill {_share(prefill.rate / peak)}",
         config,
         chip,
         dtype,
@@ -244,7 +246,7 @@ def picture(config: ModelConfig, decode: Pass, prefill: Pass, chip: Chip, dtype:
         )  # fmt: skip
         fig.add_scatter(
             x=[one.intensity], y=[one.rate], mode="markers", marker={"size": 13, "color": color},
-            hovertemplate=f"{name}: {percent(one.rate / ceiling)} of its roof<extra></extra>",
+            hovertemplate=f"{name}: {_share(one.rate / ceiling)} of its roof<extra></extra>",
         )  # fmt: skip
         label_line(fig, one.intensity, one.rate, name, color, anchor="center", shift=-20)
     return fig
@@ -279,7 +281,7 @@ def unexplained(config: ModelConfig, decode: Pass, prefill: Pass, chip: Chip, dt
         why = "The forecast adds up operators that were timed one by one; for the rest this page has no experiment."
         lines.append(
             f"{name}: {miss(forecast, one.measured, why)} Residual "
-            f"{_signed(left)}, {left / one.measured.value:+.0%} of the time.".replace("-", "−")
+            f"{_signed(left)}, {percent(left / one.measured.value, signed=True)} of the time."
         )
     return "Grey and blue make the forecast. For the prefill the same sum:\n\n" + "\n".join(
         f"- {line}" for line in lines
@@ -320,11 +322,11 @@ def users_text(config: ModelConfig, sweep: Mapping[int, Pass], taken: Mapping[in
     matrices = {n: sum(said[n].parts[p] for p in ("projections", "mlp", "head")) for n in said}
     dents = [(a, b) for a, b in pairwise(said) if matrices[a] > 1.03 * matrices[b]]
     dent = "".join(
-        f" It reckons the products of {a} rows dearer than those of {b}, {milliseconds(matrices[a])} against "
-        f"{milliseconds(matrices[b])}: so they were when timed alone."
+        f" It reckons the products of {a} row{'s' if a > 1 else ''} dearer than those of {b}, "
+        f"{milliseconds(matrices[a])} against {milliseconds(matrices[b])}: so they were when timed alone."
         for a, b in dents[:1]
     )
-    off = [f"{said[n].seconds / sweep[n].measured.value - 1:+.0%}".replace("-", "−") for n in (1, users)]
+    off = [percent(said[n].seconds / sweep[n].measured.value - 1, signed=True) for n in (1, users)]
     why = f"Of the single step it missed {off[0]}, of the step for {users} {off[1]}; no experiment here says why."
     return (
         f"{text}\n\n"
@@ -346,9 +348,7 @@ def users_table(sweep: Mapping[int, Pass], chip: Chip, dtype: object) -> Table:
     for n, one in sweep.items():
         compute, memory = one.clocks(chip, dtype)
         took = one.measured.value
-        rows.append(
-            [n, milliseconds(took), f"{n / took:.3g}", percent(compute / took), percent(memory / took)]
-        )
+        rows.append([n, milliseconds(took), f"{n / took:.3g}", _share(compute / took), _share(memory / took)])
     return rows, ["users", "a step", "tokens/s in all", "MFU", "MBU"], "rrrrr"
 
 
@@ -376,7 +376,7 @@ def under_roof(est: Estimate, reached: float, roof: float) -> str:
     """What a low MFU means: how much of one user's roof was reached, in percent."""
     head = (
         "A low MFU in decode is by itself no fault of the program: for one user the roof is at "
-        f"{percent(min(roof, 1.0))}. This one reached {percent(reached)}, "
+        f"{_share(min(roof, 1.0))}. This one reached {_share(reached)}, "
     )
     tail = " What is missing to the roof is what the waterfall shows above its floor."
     return says(
@@ -426,7 +426,7 @@ def flops_table() -> Table:
     for one in (CONFIGS["smollm2-135m"], gelu, CONFIGS["llama-2-7b"], CONFIGS["llama-3-8b"]):
         split, cross = cost.flops_per_token(one, FLOPS_AT), cost.crossover_context(one)
         shares = [
-            f"{part / split.total:.0%}"
+            percent(part / split.total)
             for part in (split.mlp + split.projections, split.head, split.attention)
         ]
         rows.append([one.name, *shares, f"{cross:,.0f} = {cross / one.hidden_size:.2f} d"])
@@ -441,9 +441,10 @@ def flops_text() -> str:
         f"In Llama-3-8B attention draws level at {cost.crossover_context(eight):,.0f} tokens, in SmolLM2, which is "
         f"narrow, at {cost.crossover_context(smol):,.0f} ([table](02a_chips.ipynb#flops-model-by-model)). A small "
         "model pays for a large vocabulary: SmolLM2's output matrix takes "
-        f"{head.head / head.total:.0%} of a token's FLOPs at a context of {FLOPS_AT:,}. In a causal prefill a token "
+        f"{percent(head.head / head.total)} of a token's FLOPs at a context of {FLOPS_AT:,}. In a causal prefill "
+        "a token "
         "sees half of the prompt on average, so the balance tips at twice that length: in Llama-2-7B attention adds "
-        f"{share[2048]:.1%} to the matrices at 2,048 tokens and {share[32768]:.0%} at 32,768."
+        f"{percent(share[2048], 1)} to the matrices at 2,048 tokens and {percent(share[32768])} at 32,768."
     )
 
 
@@ -509,8 +510,7 @@ def forecast_table() -> str:
 
 def _points(share: float) -> str:
     """A signed share in whole percent; nothing is not signed."""
-    text = f"{share:+.0%}".replace("-", "−")
-    return "0%" if text[1:] == "0%" else text
+    return percent(share, signed=True)
 
 
 def published_text() -> str:
@@ -625,10 +625,10 @@ def moves_text() -> str:
         "Compiled graphs (chapter 21) are not here: this picture has no operator starts.\n\n"
         "- **Right is not the goal.** Without a KV cache the step does the same rows again and again, at "
         f"{none[0][0]:,.0f} FLOP per byte and a splendid MFU. The cache moves the point *left*: × {gain(none):.0f}.\n"
-        f"- **Bits and heads save bytes.** {step.cache_read / step.total:.0%} of these are cache, so 4.5-bit "
+        f"- **Bits and heads save bytes.** {percent(step.cache_read / step.total)} of these are cache, so 4.5-bit "
         f"weights alone give × {gain(found['weights in 4.5 bits (ch. 17)']):.1f}, not {16 / 4.5:.1f}.\n"
         "- **Speculation** fills idle arithmetic: a cheap drafter proposes four tokens, one pass checks them. "
-        f"Each draft is reckoned at {DRAFT_COST:.0%} of a plain step; free ones would give × "
+        f"Each draft is reckoned at {percent(DRAFT_COST)} of a plain step; free ones would give × "
         f"{spec * (1 + 4 * DRAFT_COST):.1f} for × {spec:.1f}. Beyond the ridge it costs: with 1,024 users of 64 "
         f"tokens the same drafts give × {crowd[1][1] / crowd[0][1]:.2f}."
     )
@@ -716,13 +716,14 @@ def control(est: Estimate, small: float, large: float) -> str:
     )
 
 
-def cached(rates: Mapping[int, Timing], chip: Chip) -> int:
-    """The size whose rate stands for the last cache, chosen before the clock: a quarter of it at most, else 4 MiB."""
-    return max((n for n in rates if n <= (chip.cache_bytes or 2**24) / 4), default=min(rates))
+def control_sizes(chip: Chip) -> tuple[int, int]:
+    """Bytes that fill an eighth to a quarter of the last cache, and bytes that fill it four times or more."""
+    cache = int(chip.cache_bytes or 2**24)
+    return max(2**18, 2 ** (cache.bit_length() - 3)), max(2**28, 4 * cache)
 
 
 def control_text(rates: Mapping[int, Timing], chip: Chip) -> str:
-    small, large = cached(rates, chip), max(rates)
+    small, large = min(rates), max(rates)
     per = {n: [s / n for s in rates[n].samples] for n in (small, large)}
     rate = Estimate.of(rates[large])  # [s]
     value, low, high = (large / s / chip.bandwidth for s in (rate.value, rate.high, rate.low))
@@ -744,44 +745,16 @@ def right_end(est: Estimate, large: float, sure: float = 0.05) -> str:
         + ": some of them from the cache still, or the roof was measured in a slower minute. If so, every "
         "MBU here is too high by as much.",
         same=f"The {large:g} MiB come at {{x}} times ({{low}} to {{high}}, n = {{n}}) the roof, as they should "
-        f"(it is sure to {sure:.0%}).",
+        f"(it is sure to {percent(sure)}).",
         less=f"The {large:g} MiB come at {{x}} times ({{low}} to {{high}}, n = {{n}}) the roof: this was a slower "
         "minute than that of `hardware.measure()`.",
     )
 
 
-def control_figure(rates: Mapping[int, Timing], chip: Chip) -> go.Figure:
-    best = {n: n / timing.median / 1e9 for n, timing in rates.items()}
-    top = cached(rates, chip)
-    fig = figure(
-        f"Read again and again: {top / 2**20:g} MiB at {best[top]:.0f} GB/s, {max(rates) / 2**20:g} MiB at "
-        f"{best[max(rates)]:.0f} GB/s",
-        x="size of the array (MiB)",
-        y="apparent bandwidth (GB/s)",
-        height=320,
-    )
-    fig.add_scatter(
-        x=[n / 2**20 for n in best], y=list(best.values()), mode="lines+markers", line_color=palette.orange
-    )
-    fig.add_hline(y=chip.bandwidth / 1e9, line={"color": palette.grey, "dash": "dot"})
-    log_axis(fig, "x", [0.25, 1, 4, 16, 64, 256])
-    label_line(
-        fig,
-        min(rates) / 2**20,
-        chip.bandwidth / 1e9,
-        "the roof: chip.bandwidth",
-        palette.grey,
-        anchor="left",
-        shift=-12,
-    )
-    fig.update_yaxes(rangemode="tozero")
-    return fig
-
-
 def best_mfu(step: Pass, again: Pass, chip: Chip, dtype: object) -> str:
     """A token written with a cache, and by reading all of its context again: MFU against tokens per second."""
     with_cache, without = (
-        f"{1 / one.measured.value:.1f} tokens/s with {percent(one.rate / chip.peak(dtype))} of the peak"
+        f"{1 / one.measured.value:.1f} tokens/s with {_share(one.rate / chip.peak(dtype))} of the peak"
         for one in (step, again)
     )
     return (
@@ -804,7 +777,7 @@ def recap(config: ModelConfig, sweep: Mapping[int, Pass], prefill: Pass, chip: C
     one, last = sweep[1], max(sweep)
     many, ridge = sweep[last], hardware.ridge(chip, dtype)
     left = dict(time_of(config, one, chip, dtype)).get("residual", 0.0)
-    shares = {p: [percent(clock / p.measured.value) for clock in p.clocks(chip, dtype)] for p in (one, many)}
+    shares = {p: [_share(clock / p.measured.value) for clock in p.clocks(chip, dtype)] for p in (one, many)}
     users, level = full(2048)
     why = "No experiment here says why."
     return (

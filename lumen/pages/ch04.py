@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lumen import cost
 from lumen.bench import Estimate, miss, says, sentence
+from lumen.bench.numbers import percent
 from lumen.config import CONFIGS
 from lumen.explore.explorers.kv_stepper import totals
 from lumen.explore.figures.theme import figure, label_line, log_axis, nice_ticks, palette
@@ -98,8 +99,9 @@ def change_figure(changes: Mapping[str, Sequence[float]], words: Sequence[str]) 
 
 def without_mask(encoder: Mapping[str, float]) -> str:
     return (
-        f"Now the old keys change by {encoder['K']:.0%} of their largest value and the old values by "
-        f"{encoder['V']:.0%}, because one token was added at the end. Only the first layer, which reads the tokens "
+        f"Now the old keys change by {percent(encoder['K'])} of their largest value and the old values by "
+        f"{percent(encoder['V'])}, because one token was added at the end. Only the first layer, which reads the "
+        "tokens "
         "themselves, keeps its keys; in all others an encoder whose input grows has to compute them again."
     )
 
@@ -369,7 +371,8 @@ def static_story(nbytes: int, kappa: float, used: int = 100) -> str:
         f"from the "
         f"first token on: κ times {slots:,.0f} slots, one more than asked for, because padding is written into "
         f"the last "
-        f"one, where nobody reads. An answer that ends after {used} tokens has used {used / 2048:.0%} of it. The paged "
+        f"one, where nobody reads. An answer that ends after {used} tokens has used {percent(used / 2048)} of it. "
+        "The paged "
         "cache of the next chapter avoids both prices."
     )
 
@@ -395,8 +398,9 @@ def padding_table(padding: Mapping[str, float]) -> Table:
 # windows ------------------------------------------------------------------------------------------
 def moved_story(moved: Sequence[float], least: float) -> str:
     return (
-        f"Not one key. The 255 characters that both windows share have keys that differ by {moved[0]:.0%} in the "
-        f"first layer and {moved[-1]:.0%} in the last (relative norm); the least changed key of all, by {least:.1%}. "
+        f"Not one key. The 255 characters that both windows share have keys that differ by {percent(moved[0])} in the "
+        f"first layer and {percent(moved[-1])} in the last (relative norm); the least changed key of all, by "
+        f"{percent(least, 1)}. "
         "A key is made from *character plus position*, and the position is another one now."
     )
 
@@ -474,7 +478,7 @@ def policy_story(losses: Mapping[str, tuple[int, Sequence[float], float]], windo
 def rope_story(learned: float, rope: float) -> str:
     return (
         f"With rotary positions the picture is another one. Move the same tokens 100 positions to the right: GPTlite's "
-        f"logits change by {learned:.0%}, SmolLM2's by {100 * rope:.1g} %. RoPE turns queries and keys by an "
+        f"logits change by {percent(learned)}, SmolLM2's by {100 * rope:.1g} %. RoPE turns queries and keys by an "
         f"angle that "
         "grows with the position, and a score depends on the difference of the angles only. So the keys of a "
         "RoPE model "
@@ -509,7 +513,10 @@ def losses_table(ratio: Estimate, copy: Estimate, tokens: int) -> Table:
     rows = [
         [f"{tokens} tokens in, one out", one_token(ratio, tokens)],
         ["dynamic cache at 4,096 tokens", growing(copy)],
-        ["static cache for 2,048, 100 used", f"{1 - 100 / 2048:.0%} of the memory holds nothing (counted)"],
+        [
+            "static cache for 2,048, 100 used",
+            f"{percent(1 - 100 / 2048)} of the memory holds nothing (counted)",
+        ],
     ]
     return rows, ["case", "what happens"], "ll"
 
@@ -527,17 +534,19 @@ def recap(
     """`wrong`: error of the top-left mask in chunks; `shift`: change of the first layer's keys, of RoPE's logits."""
     return (
         "- **K and V of old tokens stay as they are** in a causal model: the largest change when a token was added is "
-        f"{tiny(worst)}; without the mask, {encoder['K']:.0%}. Old queries stay too, but nobody asks them again.\n"
+        f"{tiny(worst)}; without the mask, {percent(encoder['K'])}. Old queries stay too, but nobody asks them again.\n"
         f"- **κ = 2 · layers · KV heads · head width · bytes**: {kappa:,.0f} bytes for SmolLM2 in fp32, "
         f"{cost.kv_bytes_per_token(CONFIGS['llama-3-8b']) / 2**10:.0f} KiB for Llama-3-8B in bf16. 64 users at 8,192 "
         f"tokens of Llama-3-70B are {cost.kv_bytes(CONFIGS['llama-3-70b'], 8192, 64) / 1e9:.0f} GB.\n"
         f"- **Work saved: {work:.0f}× on our answer, time saved: {ratio}.** For 512 tokens "
         f"{totals(1, 512).ratio:.1f}× of work behind one token, {totals(2048, 512).ratio:.1f}× behind 2,048; 1× for an "
         "answer of one token.\n"
-        f"- **The mask comes from positions.** The top-left triangle is wrong by {wrong:.0%} in chunks of 16 and right "
+        f"- **The mask comes from positions.** The top-left triangle is wrong by {percent(wrong)} in chunks of 16 "
+        "and right "
         "one by one.\n"
         f"- **A cache holds the past at its positions.** With learned positions a window that slides keeps no key: the "
-        f"first layer's moved by {shift[0]:.0%}. With RoPE a shift of 100 changed the logits by {100 * shift[1]:.1g} %."
+        f"first layer's moved by {percent(shift[0])}. With RoPE a shift of 100 changed the logits by "
+        f"{100 * shift[1]:.1g} %."
     )
 
 

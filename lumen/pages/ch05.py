@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lumen import cost, hardware
 from lumen.bench import Estimate, miss, says, sentence
+from lumen.bench.numbers import percent
 from lumen.config import CONFIGS
 from lumen.explore.figures.theme import figure, label_line, log_axis, palette
 from lumen.pages.engines import engines
@@ -36,7 +37,8 @@ def slots_figure(now: Sequence[int], final: Sequence[int], limit: int) -> go.Fig
     total = limit * len(now)
     names = [f"request {i + 1}" for i in range(len(now))]
     fig = figure(
-        f"The pool is full; {sum(now) / total:.0%} of it holds tokens, {1 - sum(final) / total:.0%} never will",
+        f"The pool is full; {percent(sum(now) / total)} of it holds tokens, {percent(1 - sum(final) / total)} "
+        "never will",
         x="positions of 128 KiB",
         y="slot",
         height=420,
@@ -54,8 +56,8 @@ def slots_figure(now: Sequence[int], final: Sequence[int], limit: int) -> go.Fig
 
 def reserved_story(shares: Sequence[float], budget: float) -> str:
     return (
-        f"Over all steps of the trace {shares[0]:.0%} of the reserved positions hold a token "
-        f"({shares[1]:.0%} and {shares[2]:.0%} with the other two seeds). So of {budget / 2**30:.0f} GiB, "
+        f"Over all steps of the trace {percent(shares[0])} of the reserved positions hold a token "
+        f"({percent(shares[1])} and {percent(shares[2])} with the other two seeds). So of {budget / 2**30:.0f} GiB, "
         f"{budget * (1 - shares[0]) / 2**30:.1f} GiB are paid for and empty."
     )
 
@@ -104,8 +106,10 @@ def holes_story(waits: Sequence[Wait], positions: int) -> str:
     needed = sum(need for need, _, _ in cases) / len(cases)
     return (
         f"That was the worst moment: {len(worst[1])} holes, the largest of {max(worst[1])[0]:,} positions. In "
-        f"{len(waits):,} steps the queue had to wait, and in {len(cases) / len(waits):.1%} of those there *was* enough "
-        f"free memory for the next request, {holes_free(waits, positions):.0%} of the pool on average, but no hole was "
+        f"{len(waits):,} steps the queue had to wait, and in {percent(len(cases) / len(waits), 1)} of those there "
+        "*was* enough "
+        f"free memory for the next request, {percent(holes_free(waits, positions))} of the pool on average, but "
+        "no hole was "
         f"large enough: it is the long requests that get stuck, {needed:,.0f} positions on average, and all behind "
         "them wait. This is **external fragmentation**: memory between the allocations, too cut up to be of use."
     )
@@ -188,7 +192,7 @@ def fit_story(
         f"From the list, a request halfway through its answer holds {once:.0f} tokens, so {listed:.0f} should fit. But "
         "who is *met* in a busy server is mostly in the middle of a long answer: a request of 400 steps stands there "
         "ten times as long as one of 40. So $\\bar L$ weighs each request by its steps, and the first picture knew it: "
-        f"{share:.1%} of its slots of 2,048 were full, {mean:.0f} tokens a request. With that the formula says "
+        f"{percent(share, 1)} of its slots of 2,048 were full, {mean:.0f} tokens a request. With that the formula says "
         f"{expected:.1f}; counting says {counted:.1f}, because the last request must fit whole. Still "
         f"**{counted / slots:.1f} times** the {slots} of before. Who sizes a pool from a log of lengths, each line "
         "counted once, runs dry."
@@ -233,8 +237,10 @@ def quoted_story(shares: Sequence[float], oracle: Sequence[float]) -> str:
         f"That is {ends[0]:.1f} and {ends[1]:.1f} % of waste, so the arithmetic agrees. But the two ends are no error "
         "bar. The lower share is a system that reserves the limit; the upper one is an *oracle*, which knows every "
         "length, on their model, their trace and their allocator. Our reserving server holds tokens in "
-        f"{min(shares):.0%} to {max(shares):.0%} of its memory. Our oracle's pieces are {min(oracle):.0%} to "
-        f"{max(oracle):.0%} full over their lives, before the holes between them are counted. Quote the range with its "
+        f"{percent(min(shares))} to {percent(max(shares))} of its memory. Our oracle's pieces are "
+        f"{percent(min(oracle))} to "
+        f"{percent(max(oracle))} full over their lives, before the holes between them are counted. Quote the "
+        "range with its "
         "systems, or compute your own: it takes a list of lengths."
     )
 
@@ -523,7 +529,7 @@ def owners_story(damage: float) -> str:
     return (
         "The mistake shows in the sum only until the stranger has taken the same blocks. Then the sum is right "
         "again, and our request reads the "
-        f"keys and values of somebody else's prompt: its next logits are off by {damage:.0%}. Nothing crashed. "
+        f"keys and values of somebody else's prompt: its next logits are off by {percent(damage)}. Nothing crashed. "
         "`BlockPool.audit` asks every table who holds each block, and compares with the count that the pool has kept. "
         "The tests of this course run it after each of ten thousand random steps."
     )
@@ -543,7 +549,7 @@ def losses_table(packed: Mapping[str, float], ratio: Estimate) -> Table:
         ],
         [
             "requests of 5 tokens, blocks of 128",
-            f"{cost.wasted_share(5, 128):.0%} of the taken memory is empty",
+            f"{percent(cost.wasted_share(5, 128))} of the taken memory is empty",
         ],
     ]
     return rows, ["case", "what happens"], "ll"
@@ -586,8 +592,10 @@ def recap(
     held, never = sum(now) / total, 1 - sum(final) / total
     expected, counted = fit
     return (
-        f"- **Where it was:** at one moment of a full pool {held:.0%} held tokens, {1 - held - never:.0%} was reserved "
-        f"for tokens to come, {never:.0%} would never be used (internal). With exact lengths {free:.0%} of the pool "
+        f"- **Where it was:** at one moment of a full pool {percent(held)} held tokens, "
+        f"{percent(1 - held - never)} was reserved "
+        f"for tokens to come, {percent(never)} would never be used (internal). With exact lengths {percent(free)} "
+        "of the pool "
         "was free and too cut up when the queue was stuck (external).\n"
         f"- **Requests that fit ≈ positions / (mean length + half a block):** {expected:.0f} predicted, {counted:.0f} "
         f"counted, {slots} when the limit is reserved. Blocks of 16 leave {empty(used, 'paged'):.1f} % empty.\n"

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from lumen import cost, hardware
 from lumen.bench import Estimate, miss, says, sentence
+from lumen.bench.numbers import percent
 from lumen.config import CONFIGS
-from lumen.explore.figures.theme import figure, label_line, log_axis, palette
+from lumen.explore.figures.theme import figure, label_line, log_axis, palette, percent_axis
 from lumen.explore.prose.boxes import milliseconds
 
 if TYPE_CHECKING:
@@ -46,8 +47,7 @@ def wait(rounds: Rounds, name: str) -> float:
 
 def signed(share: float) -> str:
     """+12 %, −3 %: by how much a forecast is off."""
-    percent = round(100 * share)
-    return f"{percent:+d} %".replace("-", "−") if percent else "0 %"
+    return percent(share, signed=True)
 
 
 # one prompt, five requests ------------------------------------------------------------------------
@@ -102,8 +102,8 @@ def change_figure(changes: Mapping[str, Sequence[float]]) -> go.Figure:
     digit, sentence_, more = changes.values()
     layers = list(range(1, len(digit) + 1))
     fig = figure(
-        f"One digit in front changes K and V of the last layer by {digit[-1]:.1%}, another sentence by "
-        f"{sentence_[-1]:.0%}",
+        f"One digit in front changes K and V of the last layer by {percent(digit[-1], 1)}, another sentence by "
+        f"{percent(sentence_[-1])}",
         x="layer",
         y="change of K and V (norm)",
     )
@@ -112,7 +112,8 @@ def change_figure(changes: Mapping[str, Sequence[float]]) -> go.Figure:
         fig.add_scatter(x=layers, y=list(y), mode="lines+markers", line_color=color)
         side, at = ("left", 1) if y is more else ("right", -1)
         label_line(fig, layers[at], y[at], name, color, anchor=side, shift=15)
-    fig.update_yaxes(rangemode="tozero", tickformat=".0%")
+    percent_axis(fig)
+    fig.update_yaxes(rangemode="tozero")
     return fig
 
 
@@ -120,8 +121,9 @@ def change_story(changes: Mapping[str, Sequence[float]]) -> str:
     digit, sentence_, more = changes.values()
     return (
         f"In layer 1 a key is made from its own token and its own position. Where both are the same, nothing changes "
-        f"there: {digit[0]:.0%} behind another digit, {sentence_[0]:.0%} behind another sentence of the same length. "
-        f"One token *more* moves every position along, and layer 1 changes by {more[0]:.0%}.\n\n"
+        f"there: {percent(digit[0])} behind another digit, {percent(sentence_[0])} behind another sentence of the "
+        "same length. "
+        f"One token *more* moves every position along, and layer 1 changes by {percent(more[0])}.\n\n"
         "But layer 1 also lets every token *look* at what is in front. What it saw goes into the keys of layer 2, and "
         "from there on they differ. One digit does little, and little is not nothing: rounding in "
         "fp32 begins at the seventh digit."
@@ -329,7 +331,7 @@ def price_figure() -> go.Figure:
     fig.add_hline(y=0.9, line={"color": palette.grey, "dash": "dot"})
     fig.add_hline(y=0, line={"color": palette.grey, "width": 1})
     log_axis(fig, "x", [1, 2, 5, 10, 20, 50, 100])
-    fig.update_yaxes(tickformat=".0%")
+    percent_axis(fig)
     return fig
 
 
@@ -354,7 +356,7 @@ def links_story(tokens: int = 1000) -> str:
     return (
         f"{moved / 1e6:.0f} MB. Both sides are bounds: a link at its full rate, a chip at its full peak. One drive "
         f"takes {disk / again:.1f} times as long as that prefill, so it wins against a prefill that reaches less than "
-        f"{again / disk:.0%} of the peak. Latency, copies on the way and other traffic come on top."
+        f"{percent(again / disk)} of the peak. Latency, copies on the way and other traffic come on top."
     )
 
 
@@ -366,7 +368,7 @@ def losses_table(hashing: Timing, prefill: float, kappa: float, rounds: Rounds, 
     rows = [
         [
             "unique prompts of 1,024 tokens",
-            f"{milliseconds(hashing.median)} of hashing, {hashing.median / prefill:.2%} of the prefill; "
+            f"{milliseconds(hashing.median)} of hashing, {percent(hashing.median / prefill, 2)} of the prefill; "
             f"{1024 * kappa / 2**20:.0f} MiB a prompt, remembered for nobody",
         ],
         [
@@ -384,13 +386,14 @@ def losses_table(hashing: Timing, prefill: float, kappa: float, rounds: Rounds, 
 
 def cyclic_figure(cyclic: Mapping[int, float]) -> go.Figure:
     fig = figure(
-        f"Room for 11 of 12 documents finds {cyclic[11]:.0%}, room for 12 finds {cyclic[12]:.0%}",
+        f"Room for 11 of 12 documents finds {percent(cyclic[11])}, room for 12 finds {percent(cyclic[12])}",
         x="room, in documents",
         y="share of document tokens found",
         height=320,
     )
     fig.add_scatter(x=list(cyclic), y=list(cyclic.values()), mode="lines+markers", line_color=palette.blue)
-    fig.update_yaxes(tickformat=".0%", range=[-0.05, 1])
+    percent_axis(fig)
+    fig.update_yaxes(range=[-0.05, 1])
     fig.update_xaxes(dtick=1)
     return fig
 
@@ -408,7 +411,8 @@ def recap(
     known, other = rounds[0][OTHER], rounds[0][LATER]
     return (
         f"- **A prefix, never a substring.** One digit in front changed keys and values of the last layer by "
-        f"{digit:.1%}; {known.num_cached_tokens:,} of {known.num_prompt_tokens:,} tokens were found behind the same "
+        f"{percent(digit, 1)}; {known.num_cached_tokens:,} of {known.num_prompt_tokens:,} tokens were found "
+        "behind the same "
         f"beginning and {other.num_cached_tokens} behind another clock.\n"
         f"- **A hit leaves the new rows and all the weights.** 17 times fewer tokens: TTFT {ratio} lower (predicted "
         f"{expected:.1f} ×). A chat of ten turns: {chat_work(turns):.1f} times fewer tokens, {chat_ratio(turns):.1f} "
@@ -418,7 +422,7 @@ def recap(
         f"- **1.25 to write, 0.1 to read** pays from the second use on; ten uses save "
         f"{100 * cost.cached_prompt_saving(10):.1f} %, and 90 % is never reached.\n"
         f"- **It loses** on unique prompts, in large blocks, behind long answers, and all at once when LRU is one "
-        f"document short: from {cyclic[12]:.0%} to {cyclic[11]:.0%}."
+        f"document short: from {percent(cyclic[12])} to {percent(cyclic[11])}."
     )
 
 

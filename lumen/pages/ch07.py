@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lumen.bench import Estimate, says, sentence
-from lumen.explore.figures.theme import figure, palette
+from lumen.bench.numbers import percent
+from lumen.explore.figures.theme import figure, palette, percent_axis
 from lumen.explore.prose.show import stacked, table_markdown
 from lumen.semantic.check import check
 from lumen.semantic.evaluate import Scored, gain, needed, rates, wilson
@@ -117,7 +118,7 @@ def mixture_figure(plain: Rates, looked: Rates) -> go.Figure:
     names = list(at)
     half = [at[name].precision_at(0.5) for name in names]
     fig = figure(
-        f"Where half of the near pairs are traps, {half[0]:.0%} or {half[-1]:.0%} of the hits are right",
+        f"Where half of the near pairs are traps, {percent(half[0])} or {percent(half[-1])} of the hits are right",
         x="traps among the near pairs",
         y="hits that are right",
         height=380,
@@ -131,8 +132,10 @@ def mixture_figure(plain: Rates, looked: Rates) -> go.Figure:
             line_color=color,
         )
     fig.update_layout(showlegend=True)
-    fig.update_xaxes(tickformat=".0%", range=[0, 1])
-    fig.update_yaxes(tickformat=".0%", range=[0, 1.02])
+    percent_axis(fig, "x")
+    percent_axis(fig, "y")
+    fig.update_xaxes(range=[0, 1])
+    fig.update_yaxes(range=[0, 1.02])
     return fig
 
 
@@ -145,7 +148,8 @@ def raised(report: Sequence[Scored], start: float = 0.8) -> str:
     return (
         f"From {first.threshold:.2f} to {last.threshold:.2f} the right hits fall from {first.right} to {last.right} "
         f"and the wrong ones from {first.wrong} to {last.wrong}. Where half of the near pairs are traps, "
-        f"{worth[0]:.0%} of the hits are right at the first, {worth[-1]:.0%} at the last, and {max(worth):.0%} at the "
+        f"{percent(worth[0])} of the hits are right at the first, {percent(worth[-1])} at the last, and "
+        f"{percent(max(worth))} at the "
         "best threshold between them."
     )
 
@@ -423,7 +427,8 @@ def index_figure(record: Mapping[str, Any]) -> go.Figure:
     quick = min(near, key=lambda n: near[n]["seconds_per_query"]["median"])
     times = Estimate.ratio(flat["samples"], near[quick]["seconds_per_query"]["samples"])
     fig = figure(
-        f"{quick}: {near[quick]['recall_at_1']:.0%} of the nearest, {times.value:.0f} times as fast as reading all",
+        f"{quick}: {percent(near[quick]['recall_at_1'])} of the nearest, {times.value:.0f} times as fast as "
+        "reading all",
         x="time of one query (µs)",
         y="recall@1",
         height=400,
@@ -453,7 +458,8 @@ def index_figure(record: Mapping[str, Any]) -> go.Figure:
         marker_color=palette.grey, showlegend=False,
     )  # fmt: skip
     fig.update_layout(showlegend=True)
-    fig.update_yaxes(tickformat=".0%", range=[0.2, 1.09])
+    percent_axis(fig)
+    fig.update_yaxes(range=[0.2, 1.09])
     return fig
 
 
@@ -467,7 +473,8 @@ def index_text(record: Mapping[str, Any]) -> str:
         f"lines of Shakespeare are stored and {data['queries']:,} other lines asked; the time is that of "
         f"{data['timed_queries']} of them, one by one, with one thread, five rounds ({record['cpu']}, "
         f"{record['date']}). IVF has {lists:,} lists; HNSW M = {spec.links} links a vector and efConstruction = "
-        f"{spec.ef_build}. PQ with its ten best compared once more names {rescored['recall_at_1']:.0%}, but for that "
+        f"{spec.ef_build}. PQ with its ten best compared once more names {percent(rescored['recall_at_1'])}, but "
+        "for that "
         "the vectors themselves must lie somewhere, on a disk for instance: that is the second figure in its "
         "column. A line of a play has no twin among the others; how often an index finds the paraphrase of a stored "
         "question is not measured here."

@@ -133,15 +133,17 @@ def _gates(found: Sequence[Way], threshold: float) -> str:
         top = TOP + 12 + row * LANE
         y = top + 36
         end = NEAR if not way.near else LOOK if way.rule else WIDTH - 92
+        ends = {
+            True: f'<path d="M{end} {y - 6}l9 6l-9 6z" class="tip {way.kind}"/>',
+            False: f'<path d="M{end - 6} {y - 6}l12 12m0 -12l-12 12" class="stop"/>',
+        }
         marks += [
             _disc(EDGE + 12, top + 12, row + 1, way.kind),
             _text(EDGE + 30, top + 17, way.asked),
             f'<path d="M{NEAR} {y - 11}v22M{LOOK} {y - 11}v22" class="gate"/>',
             _text(EDGE + 30, y + 5, f"{way.cosine:.2f}".replace("-", "−")),
             f'<path d="M{EDGE + 66} {y}H{end}" class="lane {way.kind}"/>',
-            f'<path d="M{end - 6} {y - 6}l12 12m0 -12l-12 12" class="stop"/>'
-            if not way.hit
-            else f'<path d="M{end} {y - 6}l9 6l-9 6z" class="tip {way.kind}"/>',
+            ends[way.hit],
             _text(end + 13, y + 5, way.said, f"said {way.kind}"),
         ]
     return _panel(TOP + 12 + len(found) * LANE + 6, marks)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lumen import cost
 from lumen.bench.estimate import Estimate
+from lumen.bench.numbers import percent
 from lumen.bench.says import miss, outcome, says, sentence
 from lumen.config import CONFIGS
 from lumen.cost.trace import lognormal_trace
@@ -110,7 +111,7 @@ def step_waterfall(steps: Steps, users: int, config: ModelConfig, chip: Chip) ->
     """Where a step at the short context goes, on an axis that one user and eight have in common."""
     seconds = steps[SHORT][users].seconds
     parts = cost.waterfall(config, chip, "decode", seconds, users, SHORT, "fp32")
-    title = f"Users in the step: {users}; the floor is {dict(parts)['floor'] / seconds:.0%} of it"
+    title = f"Users in the step: {users}; the floor is {percent(dict(parts)['floor'] / seconds)} of it"
     longest = max(max(steps[SHORT][b].seconds, forecast(config, chip, b, SHORT)) for b in (1, 8))
     return waterfall(parts, title, until=longest)
 
@@ -218,7 +219,7 @@ def misses(steps: Steps, config: ModelConfig, chip: Chip) -> Table:
                     f"{users} × {context:,}",
                     f"{1e3 * said:.1f}",
                     f"{step.ms:.1f}",
-                    f"{said / step.seconds - 1:+.0%}".replace("-", "\N{MINUS SIGN}"),
+                    percent(said / step.seconds - 1, signed=True),
                 ]
             )
     return rows, ["users × context", "forecast (ms)", "clock (ms)", "miss"], "lrrr"
@@ -307,7 +308,7 @@ def long_story(steps: Steps, config: ModelConfig, chip: Chip) -> str:
         f"Eight users get **{gain.value:.1f} times the tokens/s** of one at {LONG:,} tokens of context: "
         f"{long_over_short(quotient(gain, gain_of_eight(steps, SHORT)))}. The caches of eight weigh "
         f"{8 * LONG * kappa / 1e6:.0f} MB beside {cost.weight_bytes(config, 'fp32') / 1e6:.0f} MB of weights, and "
-        f"attention over them is {parts.parts['attention'] / parts.seconds:.0%} of the forecast step. Each of the "
+        f"attention over them is {percent(parts.parts['attention'] / parts.seconds)} of the forecast step. Each of the "
         f"eight waits {milliseconds(eight.seconds)} for a token; one alone, {milliseconds(one.seconds)}. The "
         f"forecast of the gain: {miss(said_of_eight(config, chip, LONG), gain, WHY)}"
     )
@@ -397,7 +398,7 @@ def rectangle(lengths: Sequence[int]) -> str:
     return (
         f"Our eight questions have {min(lengths)} to {max(lengths)} tokens: {sum(lengths)} tokens in {places} "
         f"places, "
-        f"$u$ = {sum(lengths) / places:.0%}."
+        f"$u$ = {percent(sum(lengths) / places)}."
     )
 
 
@@ -458,7 +459,7 @@ def served_table(rounds: Rounds) -> Table:
         rate, ttft = (
             statistics.median(getattr(r, key) for r in runs) for key in ("tokens_per_s", "mean_ttft")
         )
-        rows.append([policy, f"{rate:.0f}", len(runs[0].steps), f"{runs[0].utilisation:.0%}", f"{ttft:.2f}"])
+        rows.append([policy, f"{rate:.0f}", len(runs[0].steps), percent(runs[0].utilisation), f"{ttft:.2f}"])
     return rows, ["policy", "tokens/s", "steps", "slots in use", "mean TTFT (s)"], "lrrrr"
 
 
@@ -553,7 +554,7 @@ def policies() -> Table:
             [
                 kind,
                 f"{run.tokens_per_s:.0f}",
-                f"{run.utilisation:.0%}",
+                percent(run.utilisation),
                 f"{1e3 * run.mean_ttft:.0f}",
                 f"{1e3 * run.longest_gap:.0f}",
             ]
@@ -663,9 +664,10 @@ def recap(
         f"- **A long prompt is a batch already:** eight of {one.name.context} tokens gained "
         f"{gain_of_prompts(one, eight)} from being read together; for eight of {PROMPT} the forecast "
         f"is {prompt_gain(PROMPT, config, chip, 'fp32'):.1f} ×.\n"
-        f"- **Mean over maximum:** with σ = 1 a static batch of eight uses {mean_over_max(8, 1.0):.0%} of its "
+        f"- **Mean over maximum:** with σ = 1 a static batch of eight uses {percent(mean_over_max(8, 1.0))} of its "
         f"slots.\n"
-        f"- **A door that opens at every step** took {1 / counted:.0%} of the steps of static batching for the same "
+        f"- **A door that opens at every step** took {percent(1 / counted)} of the steps of static batching for "
+        "the same "
         f"tokens, and made {won} the tokens/s; with equal answers {equal}."
     )
 

@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from lumen.bench import Estimate, NoEvidence, load_evidence, miss, says, sentence
+from lumen.bench.numbers import percent
 from lumen.explore.explorers.knee import carried, in_words, judge, predicted_runs
 from lumen.explore.figures.theme import figure, label_line, log_axis, palette
 from lumen.explore.prose.boxes import milliseconds
@@ -114,7 +115,7 @@ def way(log: Sequence[Span], sent: float, pieces: Sequence[float], done: float) 
 def way_figure(found: Way) -> go.Figure:
     """A bar for every stretch of time in which a layer had the request, to the fifth token."""
     fig = figure(
-        f"From sending to [DONE]: {1e3 * found.last:,.0f} ms, of which {found.outside:.1%} is no forward",
+        f"From sending to [DONE]: {1e3 * found.last:,.0f} ms, of which {percent(found.outside, 1)} is no forward",
         x="since the request was sent (ms)", y="layer", height=330,
     )  # fmt: skip
     tones = (palette.grey, palette.green, palette.purple, palette.blue, palette.orange)
@@ -143,7 +144,7 @@ def way_table(found: Way) -> Table:
 def way_text(found: Way) -> str:
     return (
         f"Of the {milliseconds(found.first)} to the first token the forward took "
-        f"{found.spent(ENGINE, first=True) / found.first:.0%}. (In the last column the rows may add up to more "
+        f"{percent(found.spent(ENGINE, first=True) / found.first)}. (In the last column the rows may add up to more "
         f"than the "
         "whole: one token is sent while the next is computed.) Layer 4 had chapters of its own. Here come the faults "
         "and the waits of the others, from the end: 5, 3 and 1."
@@ -174,7 +175,8 @@ def saturation_text(model: float, clock: Estimate, in_forwards: float, stay: flo
     """`in_forwards`: share of the time that the engine's thread was in a forward. [0, 1]"""
     forward = clock.value / in_forwards
     why = (
-        f"The engine's thread spent {in_forwards:.0%} of the run in forwards; nothing but forwards would have made "
+        f"The engine's thread spent {percent(in_forwards)} of the run in forwards; nothing but forwards would "
+        "have made "
         f"{forward:.2f} requests/s. What lies between that and the forecast is the cost model's error, the rest "
         f"is HTTP, "
         "the clients, and slots that stayed empty until their user had asked again."
@@ -284,7 +286,7 @@ def crowd_takeaway(share: float, busy: Sequence[Record], clock: Estimate, slots:
     )
     cap = Estimate(*(1e3 / (mu * tokens) for mu in (clock.value, clock.high, clock.low)), clock.n, "ms")
     return (
-        f"**Takeaway.** {share:.0%} of the time to first token was spent in the queue. The cap on TPOT, "
+        f"**Takeaway.** {percent(share)} of the time to first token was spent in the queue. The cap on TPOT, "
         f"$B / (\\mu\\,(n-1))$, is {cap} by the measured µ; in the middle of the crowd TPOT was "
         f"{pace.scaled(1e3, 'ms')}: {cap_text(ratio)}. It is the queue that no longer empties."
     )
@@ -367,15 +369,15 @@ def dashboard(
         high = next(edge for edge in edges if edge >= true)
         low = max(edge for edge in edges if edge < high)
         rows.append(
-            [f"p{p}", f"{100 * (guess / true - 1):+.0f} %", f"{true:.3g}", f"{guess:.3g}", f"{low:g} to {high:g}"]
+            [f"p{p}", percent(guess / true - 1, signed=True), f"{true:.3g}", f"{guess:.3g}", f"{low:g} to {high:g}"]
         )  # fmt: skip
         worst = max(worst, abs(guess / true - 1))
     room = high / low - 1 if low else math.inf
     headers = ["TTFT", "off by", "at the client (s)", "from buckets (s)", "bucket (s)"]
     text = (
-        f"Off by up to {worst:.0%} here. All values with these counts give the same estimate, so a p99 anywhere "
+        f"Off by up to {percent(worst)} here. All values with these counts give the same estimate, so a p99 anywhere "
         f"between "
-        f"{low:g} and {high:g} s can be off by up to {room:.0%}. Two consequences. If you promise 300 ms, there "
+        f"{low:g} and {high:g} s can be off by up to {percent(room)}. Two consequences. If you promise 300 ms, there "
         f"should be "
         "an edge at 300 ms: then the share *within* the promise is exact. And quantiles of several servers are "
         "made by "
@@ -497,7 +499,7 @@ def toll_table(one: Estimate) -> Table:
         rows.append(
             [
                 f"a step of {summary['streams']} streams, at bare sockets, published",
-                f"{summary['overhead']:+.1%}: {1e3 * summary['model_step']:.1f} → "
+                f"{percent(summary['overhead'], 1, signed=True)}: {1e3 * summary['model_step']:.1f} → "
                 f"{1e3 * summary['served_step']:.1f} ms",
             ]
         )
@@ -529,16 +531,16 @@ def recap(
     broken, stopped, missed, leaked = checks
     carries = "; ".join(f"{row[0]} carries {row[1]} requests/s" for row in engines_rows[0])
     return (
-        f"- **Five layers.** Of one request's {milliseconds(found.last)}, {found.outside:.1%} was no forward.\n"
+        f"- **Five layers.** Of one request's {milliseconds(found.last)}, {percent(found.outside, 1)} was no forward.\n"
         f"- **Certain text only.** Token by token, {broken} of 2,000 answers came out broken; of {stopped} "
         f"stops, the "
         f"short ways missed {missed} and leaked {leaked}. With held bytes and held text: none.\n"
         f"- **Saturation.** $B / (B\\,t_\\text{{prefill}} + (n-1)\\,t_\\text{{step}}(B))$ said {mu[0]:.2f} "
         f"requests a second, the clock {mu[1].value:.2f}. Beyond it the bathtub, with door, fill and drain, said "
-        f"{last[0]:.1f} s for the last of {last[2]}, the clock {last[1]:.1f} s; {share:.0%} of TTFT was queue.\n"
+        f"{last[0]:.1f} s for the last of {last[2]}, the clock {last[1]:.1f} s; {percent(share)} of TTFT was queue.\n"
         f"- **The knee.** By Little's law and the root of a crowd it comes at "
         f"{100 * bend.formula / bend.mu:.0f} % of saturation, in the simulated engine at "
         f"{100 * bend.simulated / bend.mu:.0f} %.\n"
-        f"- **Dashboards.** A p99 in its bucket can be off by {room:.0%}.\n"
+        f"- **Dashboards.** A p99 in its bucket can be off by {percent(room)}.\n"
         f"- **Within {LIMITS[0]:g} s and {1e3 * LIMITS[1]:g} ms:** {carries}."
     )

@@ -79,9 +79,9 @@ def test_without_proc_nothing_is_claimed(tmp_path):
 @pytest.mark.parametrize(
     ("found", "reason"),
     [
-        ({"load": Load(0.031, 0.0)}, "host took 3% .* over 3%"),
-        ({"load": Load(0.0, 0.11)}, "Other processes used 11% .* over 10%"),
-        ({"bound_s": 1.1, "bound": "its bytes"}, r"beats its own bound, 1.10 s \(its bytes\), by 8%"),
+        ({"load": Load(0.031, 0.0)}, "host took 3 % .* over 3 %"),
+        ({"load": Load(0.0, 0.11)}, "Other processes used 11 % .* over 10 %"),
+        ({"bound_s": 1.1, "bound": "its bytes"}, r"beats its own bound, 1.10 s \(its bytes\), by 8 %"),
     ],
 )
 def test_each_doubt_says_which(found, reason):
@@ -111,5 +111,5 @@ def test_waiting_for_quiet(machine):
     monkey = iter([{"others": 150, "idle": 50}, {"steal": 20, "idle": 180}, {"idle": 200}])
     load = wait_until_quiet(60, proc=machine.folder, sleep=lambda s: machine.run(**next(monkey)))
     assert load == Load(0.0, 0.0) and next(monkey, None) is None
-    with pytest.raises(Refused, match=r"not quiet for 2 s within 6 s: .* other processes 75%"):
+    with pytest.raises(Refused, match=r"not quiet for 2 s within 6 s: .* other processes 75 %"):
         wait_until_quiet(6, proc=machine.folder, sleep=lambda s: machine.run(others=150, idle=50))

@@ -72,9 +72,9 @@ def setup(c: Chapter) -> None:
 
 
 def picture(c: Chapter) -> None:
-    """A figure before the first prediction."""
+    """A figure, or a drawing, before the first prediction."""
     first = c.tagged("predict")[0]
-    assert any("figure(" in cell.source for cell in c.cells[:first])
+    assert any(re.search(r"(figure|picture)\(", cell.source) for cell in c.cells[:first])
 
 
 def model(c: Chapter) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import plotly.graph_objects as go
 
 from lumen.bench.estimate import Estimate
+from lumen.bench.numbers import percent
 from lumen.explore.figures.theme import figure, label_line, log_axis, nice_ticks, palette
 from lumen.explore.prose.guesses import Guess
 
@@ -148,7 +149,7 @@ def predicted_vs_measured(
         mode="none",
         fillcolor="rgba(128,136,144,.18)",
         hoverinfo="skip",
-        name=f"± {band:.0%}",
+        name=f"± {percent(band)}",
     )
     fig.add_scatter(
         x=[low, high],
@@ -182,5 +183,5 @@ def predicted_vs_measured(
     for axis, update in (("x", fig.update_xaxes), ("y", fig.update_yaxes)):
         update(range=ends)
         log_axis(fig, axis, ticks)
-    label_line(fig, high / 1.1, low * 1.1, f"dotted: equal, grey: ± {band:.0%}", anchor="right", shift=6)
+    label_line(fig, high / 1.1, low * 1.1, f"dotted: equal, grey: ± {percent(band)}", anchor="right", shift=6)
     return fig

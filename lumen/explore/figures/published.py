@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
+from lumen.bench.numbers import percent
 from lumen.cost.published import Miss, misses, summary
 from lumen.explore.figures.theme import figure, log_axis, nice_ticks, palette
 from lumen.explore.prose.show import markdown, stacked, table, table_markdown
@@ -126,7 +127,7 @@ def published_rows(rows: Sequence[Miss] | None = None) -> None:
                 f"{chips}: {m.model}, {bits}",
                 f"{m.phase}, batch {m.batch}, {lengths}",
                 f"{1e3 * row.measured:,.3g} ms",
-                f"{row.signed:+.0%}".replace("-", "−"),
+                percent(row.signed, signed=True),
                 f"[{m.source.date}]({m.source.url})",
             ]
         )

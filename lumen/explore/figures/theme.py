@@ -23,6 +23,8 @@ from plotly.io.base_renderers import MimetypeRenderer
 from plotly.io.json import to_json_plotly
 from plotly.offline import get_plotlyjs_version
 
+from lumen.bench.numbers import percent
+
 palette = SimpleNamespace(
     blue="#0072b2", orange="#bf4e00", green="#007f5c", purple="#a14b86", ochre="#866500", grey="#69727d"
 )
@@ -202,6 +204,13 @@ def log_axis(
             raise ValueError(f"{len(ticks)} ticks need as many labels, got {len(labels)}")
         text = list(labels) if labels is not None else [tick_label(t) for t in ticks]
         settings = {"type": "log", "tickvals": list(ticks), "ticktext": text}
+    (fig.update_xaxes if axis == "x" else fig.update_yaxes)(**settings)
+
+
+def percent_axis(fig: go.Figure, axis: str = "y", step: float = 0.2) -> None:
+    """Write the shares on one axis as the course does, "20 %", with a tick every `step` from −100 to 200 %."""
+    ticks = [i * step for i in range(-round(1 / step), round(2 / step) + 1)]
+    settings = {"tickvals": ticks, "ticktext": [percent(t) for t in ticks]}
     (fig.update_xaxes if axis == "x" else fig.update_yaxes)(**settings)
 
 

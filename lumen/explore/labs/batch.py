@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.display import display
 
+from lumen.bench.numbers import percent
 from lumen.cost.trace import lognormal_trace
 from lumen.explore.labs.lab import on_press, show_recorded, why_static
 from lumen.explore.prose.boxes import SOFT, milliseconds, numbers
@@ -75,7 +76,8 @@ class BatchLab:
             )
         lengths = [len(answer) for answer in done.answers.values()]
         static = sum(max(lengths[i : i + done.slots]) for i in range(0, len(lengths), done.slots))
-        words = f"{_count(done.slots, 'slot')} over {steps} steps, {done.utilisation:.0%} of them used; dashed is idle"
+        used = percent(done.utilisation)
+        words = f"{_count(done.slots, 'slot')} over {steps} steps, {used} of them used; dashed is idle"
         chart = (
             f'<p style="{SOFT};margin:8px 0 0">{words}</p><div style="margin:0 0 12px">{"".join(rows)}</div>'
         )

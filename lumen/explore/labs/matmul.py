@@ -6,6 +6,7 @@ from typing import Any
 
 from IPython.display import display
 
+from lumen.bench.numbers import percent
 from lumen.explore.labs.lab import on_press, show_recorded, why_static
 from lumen.explore.prose.boxes import milliseconds, numbers
 
@@ -72,7 +73,7 @@ class MatmulLab:
                 ("GB/s moved", f"{bandwidth / 1e9:.3g}"),
                 (
                     f"share of the roof, {cost.bound_by(intensity, self.chip, self.dtype)}-bound",
-                    f"{reached / roof:.0%}",
+                    percent(reached / roof),
                 ),
             ]
         )
@@ -90,7 +91,7 @@ class MatmulLab:
                 milliseconds(self.seconds),
                 f"{self.bytes / self.seconds / 1e9:.3g}",
                 f"{self.flops / self.seconds / 1e9:.3g}",
-                f"{self.flops / self.seconds / roof:.0%}",
+                percent(self.flops / self.seconds / roof),
             ]
             lines.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
         heads = "".join(f"<th>{name}</th>" for name in ("rows", "time", "GB/s", "GFLOP/s", "of the roof"))

@@ -1,4 +1,4 @@
-"""The cache-reads lab: which rows of K and V each step computes and reads, and how a head weighs them."""
+"""The cache-reads lab: which rows of K and V each step computes and reads, and how heads weigh them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from typing import Any
 
 from IPython.display import display
 
+from lumen.bench.numbers import percent
 from lumen.explore.labs.lab import ink, on_press, show_recorded, why_static
 from lumen.explore.prose.boxes import SOFT
 
 MOST_PROMPT = 40  # rows that can still be looked at
-ROW = (
-    "display:grid;grid-template-columns:1.6em minmax(4em,8em) 5em 1fr 4em;gap:6px;"
-    "white-space:nowrap;align-items:center"
-)
+ROW = "display:grid;grid-template-columns:1.4em minmax(3.6em,7em) repeat({heads},1fr);gap:6px;align-items:center"
+SINK = 0.5  # a head that puts more than this on the first row reads little else
 
 
 @dataclass
@@ -59,8 +58,31 @@ def record(model: Any, ids: list[int], steps: int) -> tuple[list[int], list[Step
     return all_ids, done
 
 
+def chosen(step: Step) -> dict[str, tuple[int, int]]:
+    """Heads of this step's last query that do what heads do, found by their weights: name -> (layer, head), none twice.
+
+    A word is a row that is neither the first nor one of the last two; below four rows there is none, and no head.
+    """
+    import torch
+
+    weights = torch.stack(step.weights)  # (layers, heads, rows)
+    if weights.shape[-1] < 4:
+        return {}
+    word = weights[..., 1:-2].amax(-1)
+    scores = {
+        "the first row and a word": torch.minimum(weights[..., 0], word),
+        "one word": word,
+        "the row before": weights[..., -2],
+    }
+    found: dict[str, tuple[int, int]] = {}
+    for name, score in scores.items():
+        best = (divmod(i, weights.shape[1]) for i in score.flatten().argsort(descending=True).tolist())
+        found[name] = next(place for place in best if place not in found.values())
+    return found
+
+
 class CacheReadsLab:
-    """Holds one recorded generation; `view(step, layer, head)` draws a step of it as HTML."""
+    """Holds one recorded generation; `view(step)` draws a step of it as HTML."""
 
     def __init__(self, model: Any, tokenizer: Any):
         self.model, self.tokenizer = model, tokenizer
@@ -76,35 +98,51 @@ class CacheReadsLab:
             )
         self.ids, self.steps = record(self.model, ids, steps)
 
-    def view(self, step: int, layer: int, head: int) -> str:
-        """Step `step` (from 1): one line a row of the cache, with its share of the attention of that head."""
+    def view(self, step: int, layer: int | None = None, head: int | None = None) -> str:
+        """Step `step` (from 1): a line for each row of the cache, a column of bars for each head that it shows.
+
+        These are the head that is asked for, if one is, and those that `chosen` finds.
+        """
         now = self.steps[step - 1]
-        shares = now.weights[layer][head].tolist()
+        heads = chosen(now)
+        if layer is not None and head is not None:
+            heads = {"yours": (layer, head), **heads}
         seen = now.read + now.computed
+        row = ROW.format(heads=len(heads))
+        names = "".join(
+            f'<span style="{SOFT}"><b>{name}</b><br>layer {at}, head {of}</span>'
+            for name, (at, of) in heads.items()
+        )
+        shares = [now.weights[at][of].tolist() for at, of in heads.values()]
         lines = "".join(
-            self._line(i, share, max(shares), i >= now.read) for i, share in enumerate(shares[:seen])
+            self._line(row, i, [of_head[i] for of_head in shares], i >= now.read) for i in range(seen)
         )
         rows = "row" if now.computed == 1 else "rows"
-        made = html.escape(repr(self.tokenizer.decode([self.ids[seen]])))
+        last, made = (html.escape(repr(self.tokenizer.decode([self.ids[i]]))) for i in (seen - 1, seen))
+        every = [float(share) for weights in now.weights for share in weights[:, 0]]
         return (
-            f"<p><b>Step {step}</b> computes {now.computed} K/V {rows}, reads {now.read} "
-            f"from the cache, and yields {made}. Bars: how head {head} of layer {layer} weighs them.</p>"
-            f'<div style="font-size:14px;line-height:1.35">{lines}</div>'
+            f"<p><b>Step {step}</b> computes {now.computed} K/V {rows} (orange), reads {now.read} from the cache "
+            f"(blue), and yields {made}. Bars: where the query of {last} puts its attention. "
+            f"{sum(share > SINK for share in every)} of {len(every)} heads put more than half of it on row 0.</p>"
+            f'<div style="font-size:14px;line-height:1.35"><div style="{row};align-items:end">'
+            f"<span></span><span></span>{names}</div>{lines}</div>"
         )
 
-    def _line(self, index: int, share: float, longest: float, fresh: bool) -> str:
+    def _line(self, row: str, index: int, shares: list[float], fresh: bool) -> str:
         color, word = (ink.orange, "computed") if fresh else (ink.blue, "read")
         text = html.escape(repr(self.tokenizer.decode([self.ids[index]], skip_special=False))[1:-1])
+        bars = "".join(
+            f'<span style="display:flex;gap:4px;align-items:center;white-space:nowrap">'
+            f'<span style="background:{color};height:12px;border-radius:3px;width:{60 * share:.1f}%"></span>'
+            f"{percent(share) if share >= 0.005 else ''}</span>"
+            for share in shares
+        )
         return (
-            f'<div style="{ROW}">'
-            f'<span style="{SOFT};text-align:right">{index}</span>'
-            f'<code style="overflow:hidden;text-overflow:ellipsis;white-space:pre">{text}</code>'
-            f'<span style="{SOFT}">{word}</span>'
-            f'<span style="background:{color};height:12px;border-radius:3px;width:{100 * share / longest:.1f}%"></span>'
-            f'<span style="text-align:right">{100 * share:.1f} %</span></div>'
+            f'<div style="{row}" title="{word}"><span style="{SOFT};text-align:right">{index}</span>'
+            f'<code style="overflow:hidden;text-overflow:ellipsis;white-space:pre">{text}</code>{bars}</div>'
         )
 
-    def widget(self, prompt: str, steps: int, layer: int, head: int) -> Any:
+    def widget(self, prompt: str, steps: int, step: int, layer: int, head: int) -> Any:
         """The live front; its parts are attributes, so that a test can press them."""
         import ipywidgets as w
 
@@ -118,7 +156,7 @@ class CacheReadsLab:
         self.button = w.Button(
             description="Run", button_style="primary", tooltip="Run the model on this prompt"
         )
-        self.step = slider("Step", 1, 1, steps)
+        self.step = slider("Step", step, 1, steps)
         self.layer = slider("Layer", layer, 0, config.num_layers - 1)
         self.head = slider("Head", head, 0, config.num_heads - 1)
         self.rows = w.HTML()
@@ -147,11 +185,13 @@ def cache_reads_lab(
     *,
     prompt: str = "The cat sat on the mat because it",
     steps: int = 4,
-    step: int = 3,
+    step: int = 2,
     layer: int = 0,
     head: int = 0,
 ) -> CacheReadsLab:
-    """Show the lab and return it. On the static page stands step `step` of a recorded run.
+    """Show the lab and return it: `layer` and `head` are where its sliders start.
+
+    On the static page stands step `step` of a recorded run, with the heads that `chosen` finds in it.
 
     >>> lab = cache_reads_lab(model, tokenizer, prompt="To be, or not to")
     """
@@ -164,8 +204,8 @@ def cache_reads_lab(
     lab = CacheReadsLab(model, tokenizer)
     sentence = why_static()
     if sentence is None:
-        display(lab.widget(prompt, steps, layer, head))
+        display(lab.widget(prompt, steps, step, layer, head))
     else:
         lab.run(prompt, steps)
-        show_recorded(sentence, lab.view(step, layer, head))
+        show_recorded(sentence, lab.view(step))
     return lab

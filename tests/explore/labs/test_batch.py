@@ -58,7 +58,7 @@ def test_the_widget_serves_and_can_be_pressed_again(model, monkeypatch):
     lab.widget("static", 2, 3, 0.0)
     lab.button.click()
     assert (
-        "2 slots over 20 steps, 75% of them used" in lab.out.value
+        "2 slots over 20 steps, 75 % of them used" in lab.out.value
     )  # three answers of 10: two together, then one
     lab.policy.value, lab.slots.value = "continuous", 1
     lab.button.click()
