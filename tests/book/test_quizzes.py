@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import jupytext
@@ -10,6 +11,7 @@ import repo
 
 from lumen import quizzes
 from lumen.explore import Quiz
+from lumen.quizzes import questions
 from tests.book.not_yet import holds
 
 CHAPTERS = [
@@ -40,3 +42,15 @@ def test_every_written_quiz_can_be_shown(chapter):
 def test_a_chapter_without_a_quiz_says_where_it_belongs():
     with pytest.raises(ValueError, match=r"lumen/quizzes/ch99\.py"):
         Quiz.of("99")
+
+
+@pytest.mark.parametrize("chapter", WRITTEN)
+def test_the_page_s_source_does_not_give_the_answers_away(chapter):
+    """Folded, not secret: no reason and no mark of the right choice can be read there at a glance."""
+    page = Quiz.of(chapter).html()
+    for question in questions(chapter):
+        for choice in question.get("choices", []):
+            assert json.dumps(choice["why"])[1:40] not in page
+        if question["kind"] == "numeric":
+            assert json.dumps(question["right"])[1:40] not in page
+    assert '"ok":true' not in page and '"answer":' not in page

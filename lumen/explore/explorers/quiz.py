@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import math
 import random
 from collections.abc import Mapping, Sequence
@@ -17,6 +19,11 @@ def _text(owner: str, value: Any) -> str:
     return value
 
 
+def _folded(key: Any) -> str:
+    """JSON in base64: who looks at the page's source for something else does not meet the answers. No secret."""
+    return base64.b64encode(json.dumps(key, separators=(",", ":")).encode()).decode()
+
+
 def _choice(question: Mapping[str, Any], where: str) -> dict[str, Any]:
     choices: list[dict[str, Any]] = [
         {
@@ -29,7 +36,7 @@ def _choice(question: Mapping[str, Any], where: str) -> dict[str, Any]:
     if len(choices) < 2 or sum(choice["ok"] for choice in choices) != 1:
         raise ValueError(f"{where} needs two choices at least, exactly one of them with ok=True")
     random.Random(where + question["question"]).shuffle(choices)  # the same order for everybody, every time
-    return {"choices": choices}
+    return {"choices": [{"text": c["text"], "key": _folded([c["ok"], c["why"]])} for c in choices]}
 
 
 def _slip(where: str, slip: Mapping[str, Any], default: float) -> dict[str, Any]:
@@ -52,14 +59,14 @@ def _numeric(question: Mapping[str, Any], where: str) -> dict[str, Any]:
             raise ValueError(
                 f"{where}: the slip {slip['answer']:g} lies inside the tolerance of the right answer"
             )
-    return {
+    key = {
         "answer": answer,
         "tolerance": tolerance,
-        "unit": str(question.get("unit", "")),
         "right": _text(f"{where}: 'right'", question.get("right")),
         "wrong": _text(f"{where}: 'wrong'", question.get("wrong")),
         "slips": slips,
     }
+    return {"unit": str(question.get("unit", "")), "key": _folded(key)}
 
 
 class Quiz(JSWidget):
