@@ -713,8 +713,8 @@ other = {
     "cache_read_input_tokens": 1024,
     "cache_creation_input_tokens": 0,
 }
-rates = [f"{100 * hit_rate(loaded):.0f} %" for loaded in (one, other)]
-print(" and ".join(rates), "of the same prompt")
+told = [f"{100 * hit_rate(loaded):.0f} %" for loaded in (one, other)]
+print(" and ".join(told), "of the same prompt")
 assert hit_rate(one) == hit_rate(other) == 0.8
 
 # %% [markdown]

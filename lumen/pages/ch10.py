@@ -284,7 +284,8 @@ def crowd_takeaway(share: float, busy: Sequence[Record], clock: Estimate, slots:
         pace.n,
         "×",
     )
-    cap = Estimate(*(1e3 / (mu * tokens) for mu in (clock.value, clock.high, clock.low)), clock.n, "ms")
+    value, low, high = (1e3 / (mu * tokens) for mu in (clock.value, clock.high, clock.low))
+    cap = Estimate(value, low, high, clock.n, "ms")
     return (
         f"**Takeaway.** {percent(share)} of the time to first token was spent in the queue. The cap on TPOT, "
         f"$B / (\\mu\\,(n-1))$, is {cap} by the measured µ; in the middle of the crowd TPOT was "
