@@ -239,12 +239,9 @@ markdown(ch02.batching_text())
 #
 # "Two FLOPs per weight" leaves out attention, which has no weights: each query is multiplied with every key, and each
 # attention weight with every value. At a context of $L$ tokens that is $4 L\, d_q$ FLOPs a token and layer, $d_q$ being the
-# width of all query heads. Sharing KV heads ([GQA](../book/glossary.md#term-GQA)) saves bytes and none of these: every query
-# head still asks.
-#
-# A layer's matrices take $2d\,(2 d_q + 2 d_{kv})$ for queries, keys, values and output ($d$ the hidden size, $d_{kv}$ the
-# width of all KV heads) and $2df$ for each of the two of an MLP of width $f$, three with a gate (SwiGLU). In the textbook's
-# layer, all heads alike and two of $f = 4d$, that is $24d^2$, and attention draws level at $L = 6d$.
+# width of all query heads. Sharing KV heads ([GQA](../book/glossary.md#term-GQA)) saves bytes and none of these. In a
+# textbook's layer ([counted here](02a_chips.ipynb#flops-model-by-model)) attention draws level with the matrices at six
+# times the hidden size.
 
 # %% tags=["hide-input", "nbval-check-output"]
 markdown(ch02.flops_text())
@@ -252,8 +249,8 @@ markdown(ch02.flops_text())
 # %% [markdown]
 # ## How good is the forecast?
 #
-# `cost.predict_decode` and `cost.predict_prefill` make the waterfall's sums. `benchmarks/cost_model.py` measured a grid of
-# passes beside them. GPUs that are not here have only the clocks:
+# `benchmarks/cost_model.py` measured a grid of passes beside the waterfall's sums, `cost.predict_decode` and
+# `cost.predict_prefill`.
 
 # %% tags=["hide-input"]
 markdown(f"{ch02.forecast_text()}\n\n{ch02.published_text()}")
@@ -332,7 +329,7 @@ del watched
 # %% [markdown]
 # ## Where it loses
 #
-# For a large model two clocks go far. Make the model small, and they say next to nothing. Here is a toy:
+# For a large model two clocks go far. Make it small, and they say next to nothing.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 toy = lumen.ModelConfig("toy-24x32", 64, 24, 32, 4, 2, 8, 32, 64)
@@ -385,8 +382,8 @@ table(rows, headers, sides, stack=True)
 # %% [markdown]
 # ### A negative control
 #
-# A bound that nothing can break says nothing. So let us try to break it: read arrays of different sizes, again and again,
-# as a careless bandwidth benchmark does. (The smallest are slow because each read is an operator start as well.)
+# A bound that nothing can break says nothing. So let us try to break it: read one array again and again, as a careless
+# bandwidth benchmark does, once so small that the last cache holds it, once so large that it does not.
 
 
 # %% tags=["hide-input", "nbval-ignore-output"]
@@ -394,16 +391,10 @@ def summed(size):
     """Seconds of reading `size` bytes, over and over."""
     data = torch.ones(size // 4, device=session.device)
     inner = max(1, 2**24 // size)
-    return bench.measure(data.sum, repeats=24, inner=inner, budget_s=0.3)
+    return bench.measure(data.sum, repeats=24, inner=inner, budget_s=1)
 
 
-sizes = [2**k for k in range(18, 29)]  # 256 KiB to 256 MiB
-rates = {size: summed(size) for size in sizes}
-
-# %% tags=["hide-input", "nbval-ignore-output"]
-ch02.control_figure(rates, chip)
-
-# %% tags=["hide-input", "nbval-ignore-output"]
+rates = {size: summed(size) for size in ch02.control_sizes(chip)}
 markdown(ch02.control_text(rates, chip))
 
 # %% [markdown]
@@ -413,9 +404,9 @@ markdown(ch02.control_text(rates, chip))
 #
 # | trap | how it looks | guard here |
 # | --- | --- | --- |
-# | the benchmark's array fits in a cache | bandwidth above the data sheet, MBU of every model too low | [the control above](#a-negative-control); `hardware.measure()` reads more than the last cache holds |
+# | the benchmark's array fits in a cache | bandwidth too high, every MBU too low | [the control above](#a-negative-control) |
 # | multiply-adds counted once, or a peak with [2:4](../book/glossary.md#term-2-4) sparsity | MFU at half of what it is | [torch counts with us](#build-it); dense peaks only |
-# | work that is done twice is counted | reading everything again scores best | only FLOPs that the model needs count; tokens per second stand beside every percentage, as below |
+# | work that is done twice is counted | reading everything again scores best | tokens per second beside every percentage, as below |
 #
 # </div>
 

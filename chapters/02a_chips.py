@@ -136,9 +136,11 @@ table(rows, headers, sides, stack=True)
 #
 # ## FLOPs, model by model
 #
-# [Chapter 2](02_roofline.ipynb#where-the-flops-are) counts them. *Crossover* is the context at which attention and the
-# layers' matrices take equally many; the shares are those of a token at 2,048. The textbook has $d$ = 4,096, two matrices of
-# $4d$ in its MLP, and all heads alike.
+# A layer's matrices take $2d\,(2 d_q + 2 d_{kv})$ FLOPs a token for queries, keys, values and output ($d$ the hidden size,
+# $d_q$ and $d_{kv}$ the widths of all query and all KV heads) and $2df$ for each of the two of an MLP of width $f$, three
+# with a gate (SwiGLU). [Attention](02_roofline.ipynb#where-the-flops-are) takes $4 L\, d_q$ at a context of $L$. With all
+# heads alike and two of $f = 4d$ (the table's textbook) that is $24 d^2$ against $4 L\, d$: level at $L = 6d$, the
+# *crossover*. The shares are those of a token at 2,048.
 
 # %% tags=["hide-input", "nbval-check-output"]
 rows, headers, sides = ch02.flops_table()

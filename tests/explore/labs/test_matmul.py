@@ -47,3 +47,14 @@ def test_the_book_stores_a_recorded_run_and_no_widget(shown, monkeypatch):
     assert "Live in Jupyter" in page and page.count("<tr>") == 4
     # the page's own words: more rows, and a weight that stays in the cache
     assert "<td>4</td>" in page and "<td>1, same weight</td>" in page
+
+
+def test_it_multiplies_by_the_kernel_of_a_loaded_model(monkeypatch):
+    """Weights made under inference mode cannot be packed: four rows came at half of what the page's circle said."""
+    from lumen.hardware import kernel_choice
+
+    seen = []
+    monkeypatch.setattr(kernel_choice, "choose", lambda weights, progress: seen.extend(weights))
+    matmul.MatmulLab(CHIP, "cpu", torch.float32).run(4, 2048, 2048)
+    assert len(seen) > 1 and not any(layer.weight.is_inference() for layer in seen)
+    assert len({layer.weight.data_ptr() for layer in seen}) == len(seen), "each from main memory"
