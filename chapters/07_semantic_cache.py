@@ -105,7 +105,7 @@ encoder = MiniLM()
 device = session.device
 
 # %% [markdown]
-# ## One answer, three questions
+# ## Two answers, four questions
 #
 # MiniLM is a transformer of 23 million weights that turns a text into a vector of 384 numbers, of length 1. How alike two texts are is
 # the cosine of the angle between their vectors: 1 in the same direction, 0 at a right angle. Two answers are stored; four questions

@@ -19,6 +19,7 @@ from lumen.semantic.check import check
 
 WIDTH, EDGE, LANE, TOP = 340, 6, 60, 44  # px; a panel is as wide as a phone's column
 NEAR, LOOK = 112, 214  # px, where the two gates stand
+RADIUS = 10  # px, of a question's disc
 COLUMNS = 24  # characters of a line below a ring
 
 
@@ -85,7 +86,7 @@ def _text(x: float, y: float, words: str, kind: str = "", anchor: str = "start")
 
 
 def _disc(x: float, y: float, number: int, kind: str) -> str:
-    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="10" class="disc {kind}"/>' + _text(
+    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS}" class="disc {kind}"/>' + _text(
         x, y + 4.5, str(number), f"number {kind}", "middle"
     )
 
@@ -115,7 +116,11 @@ def _map(stored: Sequence[str], found: Sequence[Way], apart: float, threshold: f
     for number, way in enumerate(found, 1):
         x, y = place(way.x, way.y)
         u, v = place(way.stored * apart, 0.0)
-        marks.append(f'<path d="M{u:.1f} {v:.1f}L{x:.1f} {y:.1f}" class="link"/>')
+        long = math.hypot(x - u, y - v)
+        part = max(0.0, 1 - RADIUS / long) if long else 0.0  # the line ends where the disc begins
+        marks.append(
+            f'<path d="M{u:.1f} {v:.1f}L{u + part * (x - u):.1f} {v + part * (y - v):.1f}" class="link"/>'
+        )
         marks.append(_disc(x, y, number, way.kind))
     low += 16 * lines + 26
     marks.append(_text(WIDTH / 2, low, f"● stored · in the ring: cosine ≥ {threshold:.2f}", "soft", "middle"))
@@ -159,7 +164,7 @@ def _style() -> str:
     own = ".lumen-gates"
     rules = {
         "": variables(light, "#fff") + "margin:8px 0 16px",
-        " .title": "font-size:16px;font-weight:600;line-height:1.3;margin:0 0 8px",
+        " .gates-title": "font-size:16px;font-weight:600;line-height:1.3;margin:0 0 8px",
         " .panels": "display:flex;flex-wrap:wrap;align-items:flex-start;gap:12px 24px",
         " svg": "flex:1 1 300px;max-width:420px;min-width:0;height:auto;font:13px system-ui,sans-serif",
         " text": "fill:currentColor",
@@ -207,7 +212,7 @@ def picture(
     apart = _angle(vectors[0], vectors[1])
     heading = title(found)
     return (
-        f'{_style()}<div class="lumen-gates"><p class="title">{html.escape(heading)}</p>'
+        f'{_style()}<div class="lumen-gates"><p class="gates-title">{html.escape(heading)}</p>'
         f'<div class="panels" role="img" aria-label="{html.escape(f"{heading}. Question {told}.")}">'
         f"{_map(stored, found, apart, threshold)}{_gates(found, threshold)}</div></div>"
     )
