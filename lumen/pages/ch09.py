@@ -180,6 +180,8 @@ def trade_figure(runs: Runs, chip: Chip, config: ModelConfig) -> go.Figure:
     budgets = sorted(runs)
     clock = [(1e3 * median(map(longest, runs[b])), 1e3 * median(map(ttft, runs[b]))) for b in budgets]
     model = [[1e3 * t for t in predicted(runs[b][0], chip, config)] for b in budgets]
+    pairs = zip(clock, model, strict=True)  # a label stands on the side where the other line is not
+    sides = ["bottom center" if ours[1] < theirs[1] else "top center" for ours, theirs in pairs]
     dashed = {"color": palette.grey, "dash": "dash"}
     fig.add_scatter(
         x=[x for x, _ in model], y=[y for _, y in model], mode="lines+markers", line=dashed, name="predicted"
@@ -190,7 +192,7 @@ def trade_figure(runs: Runs, chip: Chip, config: ModelConfig) -> go.Figure:
         mode="lines+markers+text",
         line_color=palette.blue,
         text=[f"{b:,}" for b in budgets],
-        textposition="top center",
+        textposition=sides,
         name="measured, by token budget",
     )
     fig.update_layout(showlegend=True)
