@@ -151,6 +151,15 @@ def _event_stream(answer: Any, probe: Probe) -> None:
             what="events of each piece",
             slip="Keep what is not complete until the rest has come, and give it then.",
         )
+    with probe.case("an event in each of two pieces"):
+        got = _lists(_fed(probe, answer, [b"data: a\n\n", b"data: b\n\n"]))
+        probe.equal(
+            got,
+            [["a"], ["b"]],
+            EXACT,
+            what="events of each piece",
+            slip="Give what this piece completes, not all events so far.",
+        )
     with probe.case("the empty line comes later"):
         got = _lists(_fed(probe, answer, [b"data: a\n", b"\n"]))
         probe.equal(

@@ -60,6 +60,18 @@ class Blocks:
         return events
 
 
+class AllSoFar(Blocks):
+    """Gives every event again with each piece."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def feed(self, chunk):
+        self.seen += super().feed(chunk)
+        return list(self.seen)
+
+
 class OnePerPiece(Lines):
     def feed(self, chunk):
         return super().feed(chunk)[:1]
@@ -391,6 +403,7 @@ ANSWERS = {
             (ReplacesInPieces, "between \\r and \\n"),
             (Impatient, "complete at its empty line"),
             (Shared, "belongs to the instance"),
+            (AllSoFar, "not all events so far"),
             (AsBytes, "Strings are asked for"),
             (StripsEnds, "strip no others"),
             (SplitLines, "`str.splitlines` cuts"),
