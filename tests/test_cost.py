@@ -18,6 +18,7 @@ from lumen import cost
 from lumen.cache import StaticCache
 from lumen.hardware import CHIPS, Achieved, Chip
 from lumen.models import CONFIGS, GPTlite, Llama, ModelConfig
+from lumen.parts import Experts, Latent
 
 SMOL, LLAMA_3_8B = CONFIGS["smollm2-135m"], CONFIGS["llama-3-8b"]
 H100 = CHIPS["H100 SXM"]
@@ -450,3 +451,38 @@ def test_no_torch_is_loaded():
     """The calculators run where torch is not installed."""
     code = "import sys, lumen.cost, lumen.hardware, lumen.bench; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_mixture_of_experts_stores_all_and_uses_some():
+    """Mixtral 8x7B: 46.7 B parameters, 12.9 B of them active (Jiang et al. 2024, table 2 and section 2.1)."""
+    dense = ModelConfig("mixtral", 32000, 32, 4096, 32, 8, 128, 14336, 32768, tied=False)
+    mixtral = dense.with_(experts=Experts(8, 2, 14336), family="mixtral")
+    parts = cost.parameters(mixtral)
+    assert (parts.total, parts.active) == (46_702_792_704, 12_879_925_248)
+    assert cost.parameters(dense).active == cost.parameters(dense).total
+    router, mlp = 32 * 8 * 4096, 32 * 3 * 4096 * 14336
+    assert cost.flops_per_token(mixtral).mlp == 2 * (2 * mlp + router)
+    one, many = (
+        cost.weight_bytes(mixtral, 1, batch) - cost.weight_bytes(dense, 1, batch) for batch in (1, 1000)
+    )
+    assert one == mlp + router and many == pytest.approx(7 * mlp + router)
+    two = cost.weight_bytes(mixtral, 1, 2) - cost.weight_bytes(dense, 1, 2)
+    assert two == pytest.approx(8 * (1 - 0.75**2) * mlp - mlp + router)
+
+
+def test_layers_of_two_kinds_and_layers_that_share():
+    """Gemma's windows in five of six layers; two layers that read one cache; one latent for all heads."""
+    base = ModelConfig("x", 100, 6, 64, 4, 2, 16, 64, 4096)
+    gemma = base.with_(window=10, full_layers=(5,))
+    per_layer = 2 * 2 * 16
+    assert cost.kv_bytes(gemma, 100, dtype=1) == per_layer * (5 * 10 + 100)
+    assert cost.step_flops(gemma, 1, 100).attention == 4 * 64 * (5 * 10 + 100)
+    pairs = 5 * cost.causal_pairs(40, 3, 10) + cost.causal_pairs(40, 3)
+    assert cost.prefill_flops(gemma, 40, cached=3).attention == 4 * 64 * pairs
+    shared = base.with_(kv_from=(0, 0, 2, 2, 4, 4))
+    assert cost.kv_bytes_per_token(shared, 1) == 3 * per_layer
+    assert cost.parameters(base).projections - cost.parameters(shared).projections == 3 * 2 * 32 * 64
+    latent = base.with_(latent=Latent(24, 8))
+    assert cost.kv_bytes_per_token(latent, 1) == cost.mla_bytes_per_token(6, 24, 8, 1)
+    with pytest.raises(ValueError, match="no module"):
+        cost.parameters(latent)

@@ -19,7 +19,6 @@ from ..assets import path
 from ..assets.store import building, damage, disk_errors, lock, need_space, note, write_manifest
 from ..config import ModelConfig
 from . import gguf, hf_config, safetensors, tokenizer_files
-from .gguf_header import read_header
 
 FORMAT = 1  # raise it when the files below change, and every cache is made again
 
@@ -30,16 +29,16 @@ def hf_model(name: str = "smollm2-135m", device: Any = "cpu", dtype: torch.dtype
     The code that computes is theirs alone; only the unpacked weights and the shape are handed over. Needs
     `transformers`, which `lumen` itself does without.
     """
-    from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
+    import transformers
 
     file = path(name)
-    header = read_header(file)
-    config = gguf.config_of(header, name)
+    header, config = gguf.read_config(file, name)
     state = {theirs: torch.from_numpy(value) for theirs, value in gguf.read_state(file, header, config)}
     settings = hf_config.to_hf(config, _pad(config))
-    described = LlamaConfig.from_dict(settings)
-    model = LlamaForCausalLM.from_pretrained(None, config=described, state_dict=state)
-    model.generation_config = GenerationConfig.from_dict(_generation(config))
+    kind = getattr(transformers, settings["architectures"][0])
+    described = kind.config_class.from_dict(settings)
+    model = kind.from_pretrained(None, config=described, state_dict=state)
+    model.generation_config = transformers.GenerationConfig.from_dict(_generation(config))
     return model.to(device, dtype).eval().requires_grad_(False)
 
 
@@ -60,8 +59,7 @@ def hf_folder(gguf_file: Path, name: str, cache: Path) -> Path:
 
 
 def _convert(gguf_file: Path, name: str, folder: Path) -> None:
-    header = read_header(gguf_file)
-    config = gguf.config_of(header, name)
+    header, config = gguf.read_config(gguf_file, name)
     tokenizer = tokenizer_files.from_gguf(header, gguf_file.name)
     values = sum(torch.Size(tensor.shape).numel() for tensor in header.tensors.values())
     need_space(4 * values, f"{name} in fp32", folder)

@@ -1,7 +1,7 @@
-"""Read a Llama-family model out of a GGUF file: its shape, and its fp32 weights under Hugging Face's names.
+"""Read a Llama, Qwen 2 or Qwen 3 out of a GGUF file: its shape, and its fp32 weights under Hugging Face's names.
 
 Three things differ from the published checkpoint. Weights are quantized in blocks (the `gguf` package holds
-the formulas). Names are llama.cpp's. And the rows of q and k are permuted per head: llama.cpp turns
+the formulas). Names are llama.cpp's. And a Llama's rows of q and k are permuted per head: llama.cpp turns its
 neighbouring channels (2i, 2i+1), Hugging Face turns channel i with channel i + D/2. Undoing that needs each
 matrix's own number of heads; with 9 query and 3 key/value heads a loader that uses 9 for both still runs,
 and the model speaks nonsense.
@@ -17,49 +17,71 @@ from typing import Any
 import numpy as np
 from gguf.quants import dequantize
 
-from ..config import ModelConfig
-from . import blocks
+from ..config import Family, ModelConfig
+from ..models.describe import hf_shapes
+from . import blocks, gguf_rope
 from .errors import BadFile
-from .gguf_header import Header, TensorInfo
+from .gguf_header import Header, TensorInfo, read_header
 
+ARCHITECTURES: tuple[Family, ...] = ("llama", "qwen2", "qwen3")
+# Hugging Face's names to llama.cpp's, without layer and leaf
 _LAYER = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "self_attn.o_proj": "attn_output",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
 }
 _OUTSIDE = {
-    "token_embd.weight": "model.embed_tokens.weight",
-    "output_norm.weight": "model.norm.weight",
-    "output.weight": "lm_head.weight",
+    "model.embed_tokens.weight": "token_embd.weight",
+    "model.norm.weight": "output_norm.weight",
+    "lm_head.weight": "output.weight",
 }
 # Besides the one `eos_token_id`, control tokens with these texts end an answer too.
 END_TOKENS = ("<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<|end_of_text|>", "</s>")
 CONTROL = 3  # token_type of a special token
 
 
+def read_config(path: str | os.PathLike[str], name: str) -> tuple[Header, ModelConfig]:
+    """Header and shape of the file at `path`, with what a tensor says about rotary positions. BadFile says why not."""
+    header = read_header(path)
+    config = config_of(header, name)
+    info = header.tensors.get(gguf_rope.TENSOR)
+    if info is None:
+        return header, config
+    data = np.memmap(path, np.uint8, "r")
+    try:
+        values = _dequantize(data[info.start : info.start + info.size], info)
+        return header, gguf_rope.with_divisors(config, values)
+    except ValueError as error:
+        raise BadFile(f"{name}: {gguf_rope.TENSOR} does not fit its description: {error}") from error
+
+
 def config_of(header: Header, name: str) -> ModelConfig:
-    """The model's shape. Raises BadFile if it is not a plain Llama or the numbers do not make a model."""
+    """The model's shape, from the metadata alone. BadFile if it is of another family or the numbers make no model."""
     get = _Metadata(header.metadata, name)
-    if (kind := get("general.architecture", str)) != "llama":
+    kind = get("general.architecture", str)
+    if kind not in ARCHITECTURES:
+        known = ", ".join(ARCHITECTURES)
+        raise BadFile(f"{name} holds a {kind!r} model; from GGUF we read {known}. Load it by its hub id.")
+    if experts := header.metadata.get(f"{kind}.expert_count"):
         raise BadFile(
-            f"{name} holds a {kind!r} model; from GGUF we read the 'llama' family. Load it by its hub id."
+            f"{name} has {kind}.expert_count = {experts}; experts are read from Hugging Face folders only."
         )
-    for key in ("llama.expert_count", "llama.rope.scaling.type"):
-        if header.metadata.get(key) not in (None, 0, "none"):
-            raise BadFile(f"{name} uses {key} = {header.metadata[key]!r}, which this reader does not know.")
-    heads = get("llama.attention.head_count", int)
-    width = get("llama.embedding_length", int)
-    head_dim = get("llama.attention.key_length", int, width // max(heads, 1))
-    if get("llama.rope.dimension_count", int, head_dim) != head_dim:
+    heads = get(f"{kind}.attention.head_count", int)
+    width = get(f"{kind}.embedding_length", int)
+    head_dim = get(f"{kind}.attention.key_length", int, width // max(heads, 1))
+    if get(f"{kind}.rope.dimension_count", int, head_dim) != head_dim:
         raise BadFile(f"{name} turns only part of each head's channels, which this reader does not know.")
+    positions = get(f"{kind}.context_length", int)
     tokens = header.metadata.get("tokenizer.ggml.tokens")
-    layers = get("llama.block_count", int)
+    layers = get(f"{kind}.block_count", int)
     if layers > len(header.tensors):
         raise BadFile(
             f"{name} claims {layers:,} layers and holds {len(header.tensors)} tensors. Fetch it again."
@@ -67,22 +89,26 @@ def config_of(header: Header, name: str) -> ModelConfig:
     try:
         return ModelConfig(
             name=name,
-            vocab_size=get("llama.vocab_size", int, len(tokens) if isinstance(tokens, list) else 0),
+            vocab_size=get(f"{kind}.vocab_size", int, len(tokens) if isinstance(tokens, list) else 0),
             num_layers=layers,
             hidden_size=width,
             num_heads=heads,
-            num_kv_heads=get("llama.attention.head_count_kv", int, heads),
+            num_kv_heads=get(f"{kind}.attention.head_count_kv", int, heads),
             head_dim=head_dim,
-            intermediate_size=get("llama.feed_forward_length", int),
-            max_positions=get("llama.context_length", int),
+            intermediate_size=get(f"{kind}.feed_forward_length", int),
+            max_positions=positions,
             tied="output.weight" not in header.tensors,
             norm_eps=float(
-                str(np.float32(get("llama.attention.layer_norm_rms_epsilon", float)))
+                str(np.float32(get(f"{kind}.attention.layer_norm_rms_epsilon", float)))
             ),  # 1e-05, not 9.99e-06
-            rope_theta=get("llama.rope.freq_base", float, 10000.0),
+            rope_theta=get(f"{kind}.rope.freq_base", float, 10000.0),
             bos_id=get.optional("tokenizer.ggml.bos_token_id", int),
             eos_ids=eos_ids(header),
             source=name,
+            family=kind,
+            qkv_bias=kind == "qwen2",
+            qk_norm=kind == "qwen3",
+            rope_scaling=gguf_rope.scaling_of(header.metadata, kind, positions, name),
         )
     except ValueError as error:
         raise (
@@ -113,9 +139,9 @@ def read_state(
     for ours, theirs in names.items():
         info = header.tensors[ours]
         value = _dequantize(data[info.start : info.start + info.size], info)
-        if ours.endswith("attn_q.weight"):
+        if config.family == "llama" and ours.endswith("attn_q.weight"):
             value = unpermute(value, config.num_heads)
-        elif ours.endswith("attn_k.weight"):
+        elif config.family == "llama" and ours.endswith("attn_k.weight"):
             value = unpermute(value, config.num_kv_heads)
         yield theirs, value
 
@@ -143,19 +169,24 @@ def _dequantize(raw: np.ndarray, info: TensorInfo) -> np.ndarray:
 
 
 def _hf_names(config: ModelConfig) -> dict[str, str]:
-    names = {ours: theirs for ours, theirs in _OUTSIDE.items() if ours != "output.weight" or not config.tied}
-    for i in range(config.num_layers):
-        for ours, theirs in _LAYER.items():
-            names[f"blk.{i}.{ours}.weight"] = f"model.layers.{i}.{theirs}.weight"
+    """llama.cpp's name of every tensor to Hugging Face's."""
+    names: dict[str, str] = {}
+    for theirs in hf_shapes(config):
+        if theirs in _OUTSIDE:
+            names[_OUTSIDE[theirs]] = theirs
+        else:  # model.layers.3.self_attn.q_proj.weight
+            _, _, layer, rest = theirs.split(".", 3)
+            what, leaf = rest.rsplit(".", 1)
+            names[f"blk.{layer}.{_LAYER[what]}.{leaf}"] = theirs
     return names
 
 
 def _check_shapes(file: str, header: Header, config: ModelConfig, names: dict[str, str]) -> None:
-    from ..models.weights import hf_shapes
-
     wanted = hf_shapes(config)
     missing = sorted(names.keys() - header.tensors.keys())
-    extra = sorted(header.tensors.keys() - names.keys())
+    extra = sorted(header.tensors.keys() - names.keys() - {gguf_rope.TENSOR})
+    if gguf_rope.TENSOR in header.tensors and config.rope_scaling is None:
+        raise ValueError(f"{file} divides its rotary frequencies; take its shape from read_config.")
     if missing or extra:
         what = f"lacks {', '.join(missing[:4])}" if missing else f"holds {', '.join(extra[:4])} besides"
         raise BadFile(f"{file} {what}; it is damaged or of a kind this reader does not know.")

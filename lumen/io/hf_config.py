@@ -1,13 +1,39 @@
-"""Hugging Face's config.json into a ModelConfig and back."""
+"""Hugging Face's config.json into a ModelConfig and back.
+
+What a family does differently stands in its options: a bias on q, k and v (Qwen 2), a norm on each head (Qwen 3), norms
+behind attention and MLP and two kinds of layers (Gemma 3), experts (Mixtral, Qwen 3 MoE). An option that our model has
+no place for is refused with a sentence, before anything is made.
+"""
 
 from __future__ import annotations
 
+import math
+from dataclasses import fields
 from typing import Any
 
-from ..config import ModelConfig
+from ..config import Family, ModelConfig
+from ..parts import Experts
+from . import hf_rope
 from .errors import BadFile
 
-FAMILIES = ("llama", "mistral")
+FAMILIES: dict[str, Family] = {
+    "llama": "llama",
+    "mistral": "mistral",
+    "qwen2": "qwen2",
+    "qwen3": "qwen3",
+    "gemma3_text": "gemma3",
+    "mixtral": "mixtral",
+    "qwen3_moe": "qwen3_moe",
+}
+_CLASSES = {
+    "llama": "LlamaForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "gemma3_text": "Gemma3ForCausalLM",
+    "mixtral": "MixtralForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
+}
 _SIZES = {
     "vocab_size": "vocab_size",
     "num_layers": "num_hidden_layers",
@@ -16,62 +42,190 @@ _SIZES = {
     "intermediate_size": "intermediate_size",
     "max_positions": "max_position_embeddings",
 }
+# (option, the value that our models have); anything else is refused
+_PLAIN: tuple[tuple[str, Any], ...] = (
+    ("attention_bias", False),
+    ("mlp_bias", False),
+    ("attn_logit_softcapping", None),
+    ("final_logit_softcapping", None),
+    ("use_bidirectional_attention", False),
+    ("mlp_only_layers", []),
+    ("decoder_sparse_step", 1),
+    ("partial_rotary_factor", 1.0),
+)
+_HEAD_DIM = {"qwen3": 128, "gemma3": 256}  # where a config.json without one does not mean hidden_size / heads
+_NOT_SAID = ("name", "source", "tied", "bos_id", "eos_ids")
 
 
 def from_hf(data: dict[str, Any], name: str) -> ModelConfig:
-    """The shape that a config.json describes. BadFile for a family or an option that our Llama is not."""
-    family = data.get("model_type")
-    if family not in FAMILIES:
-        raise BadFile(f"{name} is a {family!r} model; this course runs {' and '.join(FAMILIES)}.")
-    rope = data.get("rope_parameters") or data.get("rope_scaling") or {}
-    if not isinstance(rope, dict) or rope.get("rope_type", rope.get("type", "default")) != "default":
-        raise BadFile(f"{name} scales its rotary positions ({rope}), which this course's Llama does not do.")
-    for option, plain in (("attention_bias", False), ("mlp_bias", False), ("hidden_act", "silu")):
-        if data.get(option, plain) != plain:
-            raise BadFile(f"{name} has {option} = {data[option]!r}, which this course's Llama does not do.")
-    if "quantization_config" in data:
-        raise BadFile(f"{name} is stored quantized; load the model that it was made from.")
+    """The shape that a config.json describes. BadFile for a family or an option that our models have not."""
+    kind = data.get("model_type")
+    if kind not in FAMILIES:
+        hint = " Its language model alone (model_type gemma3_text) is read." if kind == "gemma3" else ""
+        raise BadFile(f"{name} is a {kind!r} model; this course runs {', '.join(FAMILIES)}.{hint}")
+    family = FAMILIES[kind]
+    _refuse(data, name, family)
     if missing := [theirs for theirs in _SIZES.values() if not isinstance(data.get(theirs), int)]:
         raise BadFile(f"The config.json of {name} lacks {', '.join(missing)}. Fetch it again.")
     sizes = {ours: data[theirs] for ours, theirs in _SIZES.items()}
     eos = data.get("eos_token_id")
-    eos_ids = eos if isinstance(eos, list) else [] if eos is None else [eos]
+    width, heads = sizes["hidden_size"], max(sizes["num_heads"], 1)
+    head_dim = data.get("head_dim") or _HEAD_DIM.get(family, width // heads)
     try:
+        window, full_layers = _windows(data, name, family, sizes["num_layers"])
         return ModelConfig(
             name=name,
             **sizes,
             num_kv_heads=data.get("num_key_value_heads") or sizes["num_heads"],
-            head_dim=data.get("head_dim") or sizes["hidden_size"] // max(sizes["num_heads"], 1),
-            tied=bool(data.get("tie_word_embeddings", False)),
+            head_dim=head_dim,
+            tied=bool(data.get("tie_word_embeddings", family == "gemma3")),
+            mlp="geglu" if family == "gemma3" else "swiglu",
             norm_eps=float(data.get("rms_norm_eps", 1e-6)),
-            rope_theta=float(rope.get("rope_theta") or data.get("rope_theta") or 10000.0),
             bos_id=data.get("bos_token_id"),
-            eos_ids=tuple(eos_ids),
-            window=data.get("sliding_window") if family == "mistral" else None,
+            eos_ids=tuple(eos if isinstance(eos, list) else [] if eos is None else [eos]),
+            window=window,
+            full_layers=full_layers,
             source=name,
+            family=family,
+            experts=_experts(data, family),
+            **hf_rope.read(data, name, family),
+            **_options(data, family, head_dim, width),
         )
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, KeyError) as error:
+        if isinstance(error, BadFile):
+            raise
         raise BadFile(f"The config.json of {name} does not describe a model: {error}") from error
 
 
+def _refuse(data: dict[str, Any], name: str, family: Family) -> None:
+    act = ("hidden_activation", "gelu_pytorch_tanh") if family == "gemma3" else ("hidden_act", "silu")
+    for option, plain in (*_PLAIN, act):
+        if data.get(option, plain) not in (plain, None):
+            raise BadFile(f"{name} has {option} = {data[option]!r}, which this course's models do not do.")
+    if "quantization_config" in data:
+        raise BadFile(f"{name} is stored quantized; load the model that it was made from.")
+
+
+def _options(data: dict[str, Any], family: Family, head_dim: int, width: int) -> dict[str, Any]:
+    if family == "gemma3":
+        scalar = data.get("query_pre_attn_scalar", 256)
+        return {
+            "qk_norm": True,
+            "post_norms": True,
+            "embed_scale": math.sqrt(width),
+            "query_scale": None if scalar == head_dim else scalar**-0.5,
+        }
+    return {"qkv_bias": family == "qwen2", "qk_norm": family in ("qwen3", "qwen3_moe")}
+
+
+def _experts(data: dict[str, Any], family: Family) -> Experts | None:
+    if family == "mixtral":
+        return Experts(data["num_local_experts"], data["num_experts_per_tok"], data["intermediate_size"])
+    if family == "qwen3_moe":
+        count = data.get("num_local_experts") or data["num_experts"]  # transformers 5 calls them local
+        normalised = bool(data.get("norm_topk_prob", False))
+        return Experts(count, data["num_experts_per_tok"], data["moe_intermediate_size"], normalised)
+    return None
+
+
+def _windows(
+    data: dict[str, Any], name: str, family: Family, layers: int
+) -> tuple[int | None, tuple[int, ...]]:
+    """The window, and the layers that see everything nevertheless."""
+    window = data.get("sliding_window")
+    if family == "llama" or (family.startswith("qwen") and not data.get("use_sliding_window", False)):
+        window = None
+    if window is None:
+        return None, ()
+    types = data.get("layer_types")
+    if types is None and family == "gemma3":
+        every = data.get("sliding_window_pattern", 6)
+        types = ["sliding_attention" if (i + 1) % every else "full_attention" for i in range(layers)]
+    elif types is None and family.startswith("qwen"):
+        first = data.get("max_window_layers", 28)
+        types = ["sliding_attention" if i >= first else "full_attention" for i in range(layers)]
+    elif types is None:
+        return window, ()
+    if len(types) != layers or set(types) - {"sliding_attention", "full_attention"}:
+        raise BadFile(f"{name} has layers of the kinds {sorted(set(types))}, which this course does not run.")
+    full = tuple(i for i, kind in enumerate(types) if kind == "full_attention")
+    return (None, ()) if len(full) == layers else (window, full)
+
+
 def to_hf(config: ModelConfig, pad_id: int | None = None) -> dict[str, Any]:
-    """The config.json of this Llama. `rope_theta` stands twice: transformers before 5 looks outside."""
+    """The config.json of this model. Raises ValueError for what its family's config.json cannot say.
+
+    `rope_theta` and the scaling stand twice: transformers before 5 looks outside of `rope_parameters`.
+    """
+    kind = next((kind for kind, family in FAMILIES.items() if family == config.family), None)
+    if kind is None:
+        raise ValueError(f"{config.name} is a {config.family!r} model, which Hugging Face does not know.")
     eos = list(config.eos_ids)
-    return {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
+    data: dict[str, Any] = {
+        "architectures": [_CLASSES[kind]],
+        "model_type": kind,
         **{theirs: getattr(config, ours) for ours, theirs in _SIZES.items()},
         "num_key_value_heads": config.num_kv_heads,
         "head_dim": config.head_dim,
-        "hidden_act": "silu",
         "rms_norm_eps": config.norm_eps,
-        "rope_theta": config.rope_theta,
-        "rope_parameters": {"rope_type": "default", "rope_theta": config.rope_theta},
+        **hf_rope.write(config),
         "attention_bias": False,
-        "mlp_bias": False,
         "tie_word_embeddings": config.tied,
         "bos_token_id": config.bos_id,
         "eos_token_id": eos[0] if len(eos) == 1 else eos,
         "pad_token_id": pad_id,
         "dtype": "float32",
     }
+    if config.family == "gemma3":
+        scale = config.query_scale
+        data["hidden_activation"] = "gelu_pytorch_tanh"
+        data["query_pre_attn_scalar"] = config.head_dim if scale is None else round(scale**-2)
+    else:
+        data["hidden_act"] = "silu"
+    if config.family == "llama":
+        data["mlp_bias"] = False
+    else:
+        data |= _windows_out(config)
+    if config.experts is not None:
+        data |= _experts_out(config.family, config.experts)
+    _check_said(config, data)
+    return data
+
+
+def _windows_out(config: ModelConfig) -> dict[str, Any]:
+    said: dict[str, Any] = {"sliding_window": config.window}
+    if config.family.startswith("qwen"):
+        said["use_sliding_window"] = config.window is not None
+    if config.family == "gemma3" or config.full_layers:
+        kinds = (config.window_of(i) is None for i in range(config.num_layers))
+        said["layer_types"] = ["full_attention" if full else "sliding_attention" for full in kinds]
+    elif config.family.startswith("qwen"):
+        said["max_window_layers"] = 0 if config.window is not None else config.num_layers
+    return said
+
+
+def _experts_out(family: Family, experts: Experts) -> dict[str, Any]:
+    if family == "mixtral":
+        return {"num_local_experts": experts.count, "num_experts_per_tok": experts.per_token}
+    return {
+        "num_experts": experts.count,
+        "num_experts_per_tok": experts.per_token,
+        "moe_intermediate_size": experts.size,
+        "norm_topk_prob": experts.normalised,
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+    }
+
+
+def _check_said(config: ModelConfig, data: dict[str, Any]) -> None:
+    """What is written must be read as the same model."""
+    read = from_hf(data, config.name)
+    lost = [
+        f.name
+        for f in fields(config)
+        if f.name not in _NOT_SAID and getattr(read, f.name) != getattr(config, f.name)
+    ]
+    if lost:
+        raise ValueError(
+            f"A config.json of the family {config.family} cannot say what {config.name} has in {', '.join(lost)}."
+        )

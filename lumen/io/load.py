@@ -28,7 +28,6 @@ from ..models import GPTlite, Llama, ModelConfig
 from ..models.weights import check_hf_state, fill, load_hf_state, places
 from . import gguf, hf_config, safetensors, tokenizer_files
 from .errors import BadFile
-from .gguf_header import read_header
 from .tokenizer import CharTokenizer, TextTokenizer
 
 CHECKPOINTS = Path(__file__).parent.parent / "checkpoints"
@@ -92,8 +91,7 @@ def _folder(folder: Path, name: str, device: torch.device, dtype: torch.dtype) -
 
 def _gguf(path: Path, name: str, device: torch.device, dtype: torch.dtype) -> Loaded:
     """One tensor after another into the model's own storage, so that the weights are in memory once."""
-    header = read_header(path)
-    config = gguf.config_of(header, name)
+    header, config = gguf.read_config(path, name)
     rows = gguf.read_state(path, header, config)
     first = next(rows)  # its names and shapes are compared with the model's before one is made
     model = _blank(Llama, config, device, dtype)

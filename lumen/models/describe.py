@@ -66,6 +66,11 @@ def weights(config: ModelConfig) -> tuple[Weight, ...]:
     return tuple(rows)
 
 
+def hf_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """Every published tensor that a model of this shape needs, with its shape."""
+    return {name: (rows, *w.shape[1:]) for w in weights(config) for name, rows in w.sources}
+
+
 def layer_matrices(config: ModelConfig, layer: int) -> dict[str, tuple[int, ...]]:
     """Shapes of one layer's matrices by name: `{"attn.qkv": (outputs, inputs), ...}`."""
     return {w.name.removesuffix(".weight"): w.shape for w in _layer(config, layer) if w.matrix}

@@ -13,15 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from ..config import ModelConfig
-from .describe import Weight, weights
+from .describe import Weight, hf_shapes, weights
 from .layers import Decoder
 
 M = TypeVar("M", bound=Decoder)
-
-
-def hf_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Every published tensor that a model of this shape needs, with its shape."""
-    return {name: (rows, *w.shape[1:]) for w in weights(config) for name, rows in w.sources}
 
 
 def check_hf_state(config: ModelConfig, state: dict[str, Tensor]) -> None:

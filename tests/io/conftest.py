@@ -38,8 +38,12 @@ class Tiny:
     head_dim: int = 8
     mlp: int = 32
     tied: bool = True
+    arch: str = "llama"
+    given: dict[str, np.ndarray] | None = None
 
     def tensors(self, vocab: int) -> dict[str, np.ndarray]:
+        if self.given is not None:
+            return self.given
         rng = np.random.default_rng(0)
 
         def draw(*shape: int) -> np.ndarray:
@@ -66,7 +70,7 @@ class Tiny:
 def write_tiny(path: Path, shape: Tiny = Tiny(), kind: str = "Q4_1", **metadata: object) -> Path:
     """A whole, valid GGUF file. Matrices are stored as `kind`; `metadata` adds or replaces number and text keys."""
     tokens = SPECIAL + byte_characters() + ["th", "he", "the"]
-    writer = gguf.GGUFWriter(path, "llama")
+    writer = gguf.GGUFWriter(path, shape.arch)
     writer.add_name("tiny")
     writer.add_block_count(shape.layers)
     writer.add_context_length(64)
@@ -87,7 +91,8 @@ def write_tiny(path: Path, shape: Tiny = Tiny(), kind: str = "Q4_1", **metadata:
     writer.add_eos_token_id(2)
     writer.add_chat_template(TEMPLATE)
     for key, value in metadata.items():
-        add = writer.add_string if isinstance(value, str) else writer.add_uint32
+        kinds = {str: writer.add_string, float: writer.add_float32}
+        add = kinds.get(type(value), writer.add_uint32)
         add(key.replace("__", "."), value)  # type: ignore[arg-type]
     for name, value in shape.tensors(len(tokens)).items():
         stored = gguf.GGMLQuantizationType[kind if value.ndim == 2 else "F32"]

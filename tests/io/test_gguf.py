@@ -11,14 +11,13 @@ import torch
 
 from lumen.config import CONFIGS
 from lumen.io.errors import BadFile
-from lumen.io.gguf import config_of, read_state, unpermute
+from lumen.io.gguf import read_config, read_state, unpermute
 from lumen.io.gguf_header import read_header
 from lumen.models.weights import hf_shapes
 
 
 def read(path: Path):  # type: ignore[no-untyped-def]
-    header = read_header(path)
-    config = config_of(header, path.stem)
+    header, config = read_config(path, path.stem)
     return config, dict(read_state(path, header, config))
 
 

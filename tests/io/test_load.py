@@ -202,9 +202,9 @@ def test_a_second_copy_of_the_head_is_the_head_only_if_it_differs(tiny_folder: P
     [
         ({"model_type": "mamba"}, "'mamba' model"),
         ({"model_type": None}, "None model"),
-        ({"rope_parameters": {"rope_type": "llama3", "factor": 8}}, "scales its rotary positions"),
+        ({"rope_parameters": {"rope_type": "dynamic", "factor": 8}}, "scales its rotary positions"),
         (
-            {"rope_parameters": None, "rope_scaling": {"type": "linear", "factor": 2}},
+            {"rope_parameters": None, "rope_scaling": {"type": "longrope", "factor": 2}},
             "scales its rotary positions",
         ),
         ({"attention_bias": True}, "attention_bias"),
