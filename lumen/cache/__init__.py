@@ -14,15 +14,17 @@ if TYPE_CHECKING:
     from .base import Cache, NoCache
     from .dense import DynamicCache, StaticCache
     from .packed import PackedCache, Segment
-    from .paged import BlockStore, PagedCache
+    from .paged import PagedCache
     from .pool import BlockPool, PoolCorrupt
     from .prefix import HashPrefix, NoPrefix
     from .radix import RadixPrefix
+    from .store import BlockStore
     from .traits import Traits
+    from .tree import Tree
 
 _HOME = {
     "BlockPool": "pool",
-    "BlockStore": "paged",
+    "BlockStore": "store",
     "Cache": "base",
     "DynamicCache": "dense",
     "HashPrefix": "prefix",
@@ -35,6 +37,7 @@ _HOME = {
     "Segment": "packed",
     "StaticCache": "dense",
     "Traits": "traits",
+    "Tree": "tree",
 }
 
 __all__ = [
@@ -53,6 +56,7 @@ __all__ = [
     "Segment",
     "StaticCache",
     "Traits",
+    "Tree",
 ]
 
 
