@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..config import ModelConfig
 from .base import Cache, CacheFull
-from .traits import HasShape, cache_dims, storage_bytes
+from .traits import HasShape, storage_bytes, stored_dims
 
 
 class DynamicCache(Cache):
@@ -29,7 +29,7 @@ class DynamicCache(Cache):
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ):
-        heads, *widths = cache_dims(config)
+        heads, *widths = stored_dims(config)
         self.k, self.v = (
             [torch.zeros(rows, heads, 0, width, dtype=dtype, device=device)] * config.num_layers
             for width in widths
@@ -107,7 +107,7 @@ class StaticCache(Cache):
         if capacity < 1:
             raise ValueError(f"A static cache needs room for one token at least, got capacity {capacity}.")
         self._capacity = capacity
-        heads, *widths = cache_dims(config)
+        heads, *widths = stored_dims(config)
         self.k, self.v = (
             torch.zeros(config.num_layers, rows, heads, capacity + 1, width, dtype=dtype, device=device)
             for width in widths

@@ -20,7 +20,7 @@ from torch import Tensor
 from ..config import ModelConfig
 from .pool import BlockPool
 from .prefix import NoPrefix, Prefix, allocate
-from .traits import HasShape, Traits, cache_dims, storage_bytes
+from .traits import HasShape, Traits, storage_bytes, stored_dims
 
 if TYPE_CHECKING:
     from .paged import PagedCache
@@ -57,7 +57,7 @@ class BlockStore:
         self.pool = BlockPool(num_blocks, block_size)
         self.prefix: Prefix = NoPrefix()
         self.block_size, self.spare, self.num_layers = block_size, num_blocks, config.num_layers
-        heads, *widths = cache_dims(config)
+        heads, *widths = stored_dims(config)
         shape = config.num_layers, num_blocks + 1, block_size, heads
         self.planes = self._reserve(shape, widths, dtype, torch.device(device))
         self.caches: list[PagedCache] = []  # whoever holds tables; the audit asks them all

@@ -57,10 +57,13 @@ def refuse_repeats(pos: Tensor) -> None:
         )
 
 
-def cache_dims(config: ModelConfig) -> tuple[int, int, int]:
-    """What a layer stores of a token: (heads, width of a key, width of a value)."""
+def stored_dims(config: ModelConfig) -> tuple[int, int, int]:
+    """What a layer stores of a token: heads, width of a key, width of a value.
+
+    Values that are a part of the keys (MLA) have no width of their own: the layer reads them out by `expand`.
+    """
     dims = config.cache_dims
-    return dims.heads, dims.key, dims.value
+    return dims.heads, dims.key, 0 if dims.shared else dims.value
 
 
 def storage_bytes(tensors: Iterable[Tensor]) -> int:

@@ -4,8 +4,9 @@
                                 └── 2              ancestors of 3: 3, 1, 0; of 2: 2, 0
 
 The new keys stay in scratch: the cache below is read and not written, so it need not know about trees. `accept` then
-writes one path of each row into it as any other forward would, and the rest is gone with this object. The one mask rule
-decides what is read of the cache, the ancestor matrix what is read of the tree. Miao et al. 2024, SpecInfer, section 4.2.
+writes one path of each row into it as any other forward would, and the rest is gone with this object. The one mask
+rule decides what is read of the cache, the ancestor matrix what is read of the tree. Miao et al. 2024, SpecInfer,
+section 4.2.
 """
 
 from __future__ import annotations
@@ -144,7 +145,7 @@ class Tree(Cache):
             self.base.begin(pos)
             index = at[:, None, :, None]
             for layer, (k, v) in self._new.items():
-                self.base.update(layer, *(x.take_along_dim(index, 2) for x in (k, v)), pos)
+                self.base.update(layer, k.take_along_dim(index, 2), v.take_along_dim(index, 2), pos)
             self.base.advance(pos)
         self._new, self._done = {}, False
 
