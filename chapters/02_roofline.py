@@ -229,6 +229,7 @@ Roofline(
     context=2048,
     measured=ch02.points(config, [*sweep.values(), prefill], chip, dtype),
     title="Where does batching end?",
+    lead="Hollow points are the least times that the two clocks allow.",
 )
 
 # %% tags=["hide-input", "nbval-check-output"]
@@ -343,7 +344,7 @@ my_guess = guess(
 )
 
 
-# %% tags=["measure", "nbval-ignore-output"]
+# %% tags=["measure", "hide-input", "nbval-ignore-output"]
 def ready(made):
     return made.to(session.device, session.dtype).eval()
 
@@ -431,8 +432,6 @@ lab = matmul_lab(rows=8, inputs=576, outputs=3072, chip=chip)
 production_table(ch02.PRODUCTION)
 
 # %% [markdown]
-# MBU as a name for the second ratio comes from Databricks (2023, below), MFU from the PaLM paper.
-#
 # ## Recap
 
 # %% tags=["hide-input", "nbval-ignore-output"]
@@ -460,11 +459,11 @@ markdown(lumen.grading.table("02"))
 # - He, [Making deep learning go brrrr from first principles](https://horace.io/brrr_intro.html) (2022): read it for the
 #   three clocks, compute, bandwidth and overhead, seen from training.
 # - Chowdhery et al., [PaLM](https://arxiv.org/abs/2204.02311) (2022), section 4.1 and appendix B: read it for the definition
-#   of MFU, and why the FLOPs of recomputation do not count.
+#   of MFU, a name of theirs, and why the FLOPs of recomputation do not count.
 # - Austin et al., [How to scale your model](https://jax-ml.github.io/scaling-book/roofline/) (2025): read it for the same
 #   picture drawn for TPUs and for the links between chips.
 # - Databricks, [LLM inference performance engineering](https://www.databricks.com/blog/llm-inference-performance-engineering-best-practices)
-#   (2023): read it for MBU measured on real clusters.
+#   (2023): read it for MBU, named there, on real clusters.
 
 # %% [markdown]
 # ## Provenance

@@ -195,7 +195,7 @@ def roof(
 ) -> go.Figure:
     """The chip's roof and the matrix products that were timed alone, on log-log axes."""
     peak, ridge = chip.peak(dtype), hardware.ridge(chip, dtype)
-    fig = figure(title, x="arithmetic intensity (FLOP per byte)", y="arithmetic done (FLOP/s)", height=400)
+    fig = figure(title, x="arithmetic intensity (FLOP per byte)", y="arithmetic done (FLOP/s)", height=360)
     log_axis(fig, "x", [1, 10, 100, 1000])
     log_axis(fig, "y")
     corners = [low, ridge, high]
@@ -585,7 +585,7 @@ def moves_figure() -> go.Figure:
         f"Most techniques push decode right; the largest gain, × {best:.0f}, pulls it left",
         x="arithmetic intensity (FLOP per byte)",
         y="technique",
-        height=440,
+        height=400,
     )
     log_axis(fig, "x", [1, 10, 100, 1000, 10_000])
     ridge = hardware.ridge(hardware.CHIPS["H100 SXM"])
@@ -622,7 +622,7 @@ def moves_text() -> str:
     crowd = [decode_point(base, batch=1024, length=64, **more) for more in (no_drafts, drafts)]
     return (
         "Bold are tokens per second, after over before; numbers in brackets are chapters, some still planned. "
-        "Compiled graphs (chapter 21) are not here: this picture has no operator starts.\n\n"
+        "Operator starts are not here.\n\n"
         "- **Right is not the goal.** Without a KV cache the step does the same rows again and again, at "
         f"{none[0][0]:,.0f} FLOP per byte and a splendid MFU. The cache moves the point *left*: × {gain(none):.0f}.\n"
         f"- **Bits and heads save bytes.** {percent(step.cache_read / step.total)} of these are cache, so 4.5-bit "
