@@ -13,11 +13,13 @@ from .errors import CacheFull
 if TYPE_CHECKING:
     from .base import Cache, NoCache
     from .dense import DynamicCache, StaticCache
+    from .layered import LayeredCache
     from .packed import PackedCache, Segment
     from .paged import PagedCache
     from .pool import BlockPool, PoolCorrupt
     from .prefix import HashPrefix, NoPrefix
     from .radix import RadixPrefix
+    from .recurrent import RecurrentCache
     from .store import BlockStore
     from .traits import Traits
     from .tree import Tree
@@ -27,12 +29,14 @@ _HOME = {
     "BlockStore": "store",
     "Cache": "base",
     "DynamicCache": "dense",
+    "LayeredCache": "layered",
     "HashPrefix": "prefix",
     "NoCache": "base",
     "NoPrefix": "prefix",
     "PackedCache": "packed",
     "PagedCache": "paged",
     "PoolCorrupt": "pool",
+    "RecurrentCache": "recurrent",
     "RadixPrefix": "radix",
     "Segment": "packed",
     "StaticCache": "dense",
@@ -47,12 +51,14 @@ __all__ = [
     "CacheFull",
     "DynamicCache",
     "HashPrefix",
+    "LayeredCache",
     "NoCache",
     "NoPrefix",
     "PackedCache",
     "PagedCache",
     "PoolCorrupt",
     "RadixPrefix",
+    "RecurrentCache",
     "Segment",
     "StaticCache",
     "Traits",

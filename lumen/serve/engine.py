@@ -13,7 +13,7 @@ engine turns tokens into text, ends answers, and keeps count.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -43,6 +43,7 @@ class Engine:
     `num_blocks` blocks of `block_size` positions hold all keys and values. `prefix`: "radix", "hash" or "none". The
     limits are the scheduler's, see `lumen.serve.scheduler.Limits`. What a `drafter` guesses is verified, several tokens
     a step; it gets what is left of the token budget and of the blocks, and an answer's distribution stays as it is.
+    `make_store(model, num_blocks, block_size)` makes the memory; the default holds keys and values as they are.
     """
 
     def __init__(
@@ -55,11 +56,12 @@ class Engine:
         prefix: str = "radix",
         limits: Limits | None = None,
         drafter: Drafter = NO_DRAFT,
+        make_store: Callable[[Decoder, int, int], BlockStore] = BlockStore.for_model,
     ):
         if prefix not in PREFIXES:
             raise ValueError(f"prefix is one of {', '.join(PREFIXES)}, got {prefix!r}.")
         self.model, self.tokenizer = model, tokenizer
-        self.store = BlockStore.for_model(model, num_blocks, block_size)
+        self.store = make_store(model, num_blocks, block_size)
         self.store.prefix = _prefix(prefix, self.store)
         self.scheduler = Scheduler(self.store.pool, self.store.prefix, limits)
         self.runner = Runner(model, self.store, drafter)

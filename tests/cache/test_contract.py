@@ -1,36 +1,65 @@
 """Clauses C1 to C8 of the cache contract, over every kind. A new kind adds one line to KINDS and must pass them all.
 
-The reference is always the model without a cache, one row at a time, in fp64: tolerances are for rounding alone.
+The reference is always the model without a cache, one row at a time, in fp64: tolerances are for rounding alone, or
+what the kind declares in its traits. The last kinds are prototypes, see `kinds.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache as once
 
 import pytest
 import torch
 
-from lumen.cache import BlockStore, Cache, CacheFull, DynamicCache, StaticCache
+from lumen.cache import (
+    BlockStore,
+    Cache,
+    CacheFull,
+    DynamicCache,
+    LayeredCache,
+    RecurrentCache,
+    StaticCache,
+)
 from lumen.decode import pad
 
 from ..tiny import relative_error, tiny_gpt, tiny_llama
+from .kinds import HeavyHitterCache, Int8Store, LinearAttention, WindowCache
 
 PROMPTS = [[5, 9, 2, 7, 1, 3, 3, 8, 30, 12, 4], [11, 0], [7, 7, 21, 60, 2, 9]]
 NEXT = [[4, 17, 0, 33, 8], [1, 0, 2, 5, 40], [50, 6, 6, 0, 3]]
 CLOSE = 1e-12
+PLAIN = ("llama 9/3", "llama window 4", "gptlite")
 
 
 @dataclass(frozen=True)
 class Kind:
-    """How to make a cache of this kind with room for `capacity` positions, and what may be asked of it."""
+    """How to make a cache of this kind with room for `capacity` positions; what it promises it says itself."""
 
     make: Callable[[object, int, int], Cache]
-    lossless: bool = True
-    rewinds: bool = True
     tight: Callable[[object], Cache] | None = (
         None  # three rows with room for 13, 4 and 8 positions and no more
     )
+    models: tuple[str, ...] = PLAIN
+
+
+def paged(model, num_blocks, size, rows, store=BlockStore):
+    return store.for_model(model, num_blocks, size).rows(rows)
+
+
+def hybrid_model():
+    """Three layers: a state, keys and values, a state."""
+    model = tiny_llama(torch.float64, num_heads=4, num_kv_heads=4)
+    for layer in (0, 2):
+        model.blocks[layer].attn = LinearAttention(model.blocks[layer].attn, 4, 8)
+    return model
+
+
+def hybrid_cache(model, rows, capacity):
+    states = RecurrentCache(rows, 2)
+    keys = StaticCache(model.config.with_(num_layers=1), rows, capacity, torch.float64)
+    return LayeredCache([(states, 0), (keys, 0), (states, 1)])
 
 
 KINDS = {
@@ -46,28 +75,51 @@ KINDS = {
         )
         for size in (1, 4, 7)
     },
+    "int8 in blocks of 4": Kind(
+        lambda model, rows, capacity: paged(model, rows * -(-capacity // 4), 4, rows, Int8Store),
+        tight=lambda model: paged(model, 4 + 1 + 2, 4, 3, Int8Store),
+    ),
+    "heavy hitters": Kind(lambda model, rows, capacity: HeavyHitterCache(model, rows, budget=6, recent=3)),
+    "window": Kind(lambda model, rows, capacity: WindowCache.for_model(model, rows)),
+    "states and keys": Kind(hybrid_cache, models=("hybrid",)),
 }
-
-
-def paged(model, num_blocks, size, rows):
-    return BlockStore.for_model(model, num_blocks, size).rows(rows)
-
-
 MODELS = {
-    "llama 9/3": lambda: tiny_llama(torch.float64),
-    "llama window 4": lambda: tiny_llama(torch.float64, window=4),
-    "gptlite": lambda: tiny_gpt(torch.float64),
+    "llama 9/3": once(lambda: tiny_llama(torch.float64)),
+    "llama window 4": once(lambda: tiny_llama(torch.float64, window=4)),
+    "gptlite": once(lambda: tiny_gpt(torch.float64)),
+    "hybrid": once(hybrid_model),
 }
 
 
-@pytest.fixture(params=KINDS)
+def pytest_generate_tests(metafunc):
+    if "kind" in metafunc.fixturenames:
+        pairs = [(m, k) for m in MODELS for k, kind in KINDS.items() if m in kind.models]
+        metafunc.parametrize("model, kind", pairs, indirect=True)
+
+
+@pytest.fixture
 def kind(request):
     return KINDS[request.param]
 
 
-@pytest.fixture(params=MODELS, scope="module")
+@pytest.fixture
 def model(request):
     return MODELS[request.param]()
+
+
+def close(cache) -> float:
+    """The error that a kind may have; kinds that promise nothing skip the test."""
+    if cache.traits.tolerance == float("inf"):
+        pytest.skip("promises no closeness")
+    return cache.traits.tolerance or CLOSE
+
+
+def keyed(model, cache) -> list[int]:
+    """The layers that store keys and values."""
+    layers = range(model.config.num_layers)
+    if not isinstance(cache, LayeredCache):
+        return list(layers)
+    return [i for i in layers if not isinstance(cache.places[i][0], RecurrentCache)]
 
 
 def reference(model, row: int, upto: int | None = None) -> torch.Tensor:
@@ -100,30 +152,30 @@ def decode(model, cache, rows=(0, 1, 2), steps=5, first=0):
 @pytest.mark.parametrize("chunk", [None, 1, 2, 4, 7])
 def test_c4_any_chunking_and_padding_equals_no_cache(model, kind, side, chunk):
     """T1 and T2: in one go, in chunks, left or right padded, single rows: the same logits."""
-    if not kind.lossless:
-        pytest.skip("lossy by design")
     cache = kind.make(model, 3, 20)
+    allowed = close(cache)
     prompts = prefill(model, cache, side, chunk)
     answers = decode(model, cache)
     for row, prompt in enumerate(PROMPTS):
         expected = reference(model, row)
-        assert relative_error(prompts[row], expected[: len(prompt)]) < CLOSE
-        assert relative_error(answers[row], expected[len(prompt) :]) < CLOSE
+        assert relative_error(prompts[row], expected[: len(prompt)]) < allowed
+        assert relative_error(answers[row], expected[len(prompt) :]) < allowed
     assert cache.lengths.tolist() == [len(p) + 5 for p in PROMPTS]
 
 
 def test_c4_rows_of_one_batch_may_prefill_decode_and_rest_together(model, kind):
     """A mixed step: row 0 decodes, row 1 rests, row 2 takes three prompt tokens."""
-    if not kind.lossless:
-        pytest.skip("lossy by design")
     cache = kind.make(model, 3, 20)
+    allowed = close(cache)
     prefill(model, cache, prompts=[PROMPTS[0], PROMPTS[1], PROMPTS[2][:3]])
     tokens = torch.tensor([[NEXT[0][0], 0, 0], [0, 0, 0], PROMPTS[2][3:6]])
     pos = torch.tensor([[11, -1, -1], [-1, -1, -1], [3, 4, 5]])
     mixed = model(tokens, pos, cache)
-    assert relative_error(mixed[0, 0], reference(model, 0)[11]) < CLOSE
-    assert relative_error(mixed[2], reference(model, 2)[3:6]) < CLOSE
-    assert relative_error(decode(model, cache, steps=1, rows=(1, 1, 1))[1, 0], reference(model, 1)[2]) < CLOSE
+    assert relative_error(mixed[0, 0], reference(model, 0)[11]) < allowed
+    assert relative_error(mixed[2], reference(model, 2)[3:6]) < allowed
+    assert (
+        relative_error(decode(model, cache, steps=1, rows=(1, 1, 1))[1, 0], reference(model, 1)[2]) < allowed
+    )
 
 
 def test_c1_padding_writes_and_advances_nothing(model, kind):
@@ -151,11 +203,13 @@ def test_c2_positions_are_absolute_not_slots(model, kind):
     cache.begin(pos)
     shape = 3, model.config.num_kv_heads, pos.shape[1], model.config.head_dim
     k = pos[:, None, :, None].expand(shape).to(torch.float64)  # a key that knows its own position
-    for layer in range(model.config.num_layers):
+    for layer in keyed(model, cache):
         keys, _, k_pos = cache.update(layer, k, k, pos)
+        assert k_pos.dim() == (3 if cache.traits.per_head else 2)
+        k_pos = k_pos[:, 0] if cache.traits.per_head else k_pos
         stored = keys[:, 0, :, 0]
         real = k_pos >= 0
-        assert torch.equal(stored[real], k_pos[real].double())
+        assert torch.allclose(stored[real], k_pos[real].double(), atol=1e-5)
         assert sorted(k_pos[1][k_pos[1] >= 0].tolist()) == [0, 1]
 
 
@@ -165,7 +219,7 @@ def test_c3_slots_nobody_wrote_hold_finite_numbers(model, kind):
     _, pos = pad(PROMPTS)
     cache.begin(pos)
     kv = torch.zeros(3, model.config.num_kv_heads, pos.shape[1], model.config.head_dim, dtype=torch.float64)
-    keys, values, _ = cache.update(0, kv, kv, pos)
+    keys, values, _ = cache.update(keyed(model, cache)[0], kv, kv, pos)
     assert torch.isfinite(keys).all() and torch.isfinite(values).all()
 
 
@@ -177,29 +231,33 @@ def test_c5_rewind_then_replay_equals_never_having_written(model, kind, back):
     plain = decode(model, cache)
     to = [max(0, 5 - back), max(0, 5 - back), 5]
     target = torch.tensor([len(PROMPTS[r]) + to[r] for r in range(3)])
-    if not kind.rewinds:
-        before = cache.lengths.clone()
-        with pytest.raises((NotImplementedError, ValueError)):
+    limit = cache.traits.max_rewind
+    if limit is not None and int((cache.lengths - target).max()) > limit:
+        before, stored = cache.lengths.clone(), [t.clone() for t in tensors(cache)]
+        with pytest.raises(ValueError, match=f"can go back {limit} positions"):
             cache.rewind(target)
         assert torch.equal(cache.lengths, before)
+        assert all(torch.equal(a, b) for a, b in zip(tensors(cache), stored, strict=True))
+        cache.rewind(before)  # nowhere is not far
         return
+    allowed = close(cache)
     cache.rewind(target)
     assert torch.equal(cache.lengths, target)
     for row in range(3):
         for step in range(to[row], 5):
             tokens = torch.tensor([[NEXT[r][step] if r == row else 0] for r in range(3)])
             pos = torch.tensor([[len(PROMPTS[r]) + step if r == row else -1] for r in range(3)])
-            assert relative_error(model(tokens, pos, cache)[row, 0], plain[row, step]) < CLOSE
+            assert relative_error(model(tokens, pos, cache)[row, 0], plain[row, step]) < allowed
 
 
 def test_c5_rewind_to_zero_forgets_the_prompt(model, kind):
-    if not kind.rewinds:
-        pytest.skip("cannot rewind, and says so (tested above)")
     cache = kind.make(model, 3, 20)
+    if cache.traits.max_rewind is not None:
+        pytest.skip("cannot go back so far, and says so (tested above)")
     prefill(model, cache, prompts=[[50, 51, 52], [53], [54, 55]])
     cache.rewind([0, 0, 0])
-    logits = prefill(model, cache)
-    assert all(relative_error(logits[r], reference(model, r, len(PROMPTS[r]))) < CLOSE for r in range(3))
+    logits, allowed = prefill(model, cache), close(cache)
+    assert all(relative_error(logits[r], reference(model, r, len(PROMPTS[r]))) < allowed for r in range(3))
 
 
 def test_c5_rewind_forward_or_below_zero_is_refused(model, kind):
@@ -230,10 +288,10 @@ def test_c6_full_raises_before_any_layer_is_written(model, kind):
     cache.rewind([12, 3, 7])
     tokens = torch.tensor([[NEXT[0][1]], [NEXT[1][1]], [NEXT[2][1]]])
     again = model(tokens, None, cache)
-    if kind.lossless:
-        assert all(
-            relative_error(again[r, 0], reference(model, r)[len(PROMPTS[r]) + 1]) < CLOSE for r in range(3)
-        )
+    allowed = close(cache)
+    assert all(
+        relative_error(again[r, 0], reference(model, r)[len(PROMPTS[r]) + 1]) < allowed for r in range(3)
+    )
 
 
 def tables(cache: Cache) -> list[list[int]]:
@@ -241,14 +299,20 @@ def tables(cache: Cache) -> list[list[int]]:
     return [list(table) for table in getattr(cache, "tables", [])]
 
 
-def tensors(cache: Cache) -> list[torch.Tensor]:
-    """Every tensor that holds state: the cache's own and its store's."""
-    flat = []
-    for name, value in sorted((vars(getattr(cache, "store", cache)) | vars(cache)).items()):
-        if not name.startswith("_"):
-            parts = value if isinstance(value, list | tuple) else [value]
-            flat += [part for part in parts if isinstance(part, torch.Tensor)]
-    return flat
+def tensors(held: object) -> list[torch.Tensor]:
+    """Every tensor that holds state: a cache's own, its store's, its parts'."""
+    if isinstance(held, torch.Tensor):
+        return [held]
+    if isinstance(held, list | tuple):
+        return [t for part in held for t in tensors(part)]
+    if isinstance(held, Cache | BlockStore):
+        own = {
+            name: part
+            for name, part in vars(held).items()
+            if name[0] != "_" and name not in ("caches", "places")
+        }
+        return [t for name in sorted(own) for t in tensors(own[name])]
+    return []
 
 
 def test_c7_copies_made_by_select_are_independent(model, kind):
@@ -259,12 +323,12 @@ def test_c7_copies_made_by_select_are_independent(model, kind):
     assert cache.lengths.tolist() == [6, 11, 6]
     a = model(torch.tensor([[NEXT[2][0]], [NEXT[0][0]], [33]]), None, cache)
     b = model(torch.tensor([[NEXT[2][1]], [NEXT[0][1]], [34]]), None, cache)
-    if kind.lossless:
-        assert relative_error(a[0, 0], reference(model, 2)[6]) < CLOSE
-        assert relative_error(b[0, 0], reference(model, 2)[7]) < CLOSE
-        assert relative_error(b[1, 0], reference(model, 0)[12]) < CLOSE
-        other = model(torch.tensor([PROMPTS[2] + [33, 34]]))[0, -1]
-        assert relative_error(b[2, 0], other) < CLOSE
+    allowed = close(cache)
+    assert relative_error(a[0, 0], reference(model, 2)[6]) < allowed
+    assert relative_error(b[0, 0], reference(model, 2)[7]) < allowed
+    assert relative_error(b[1, 0], reference(model, 0)[12]) < allowed
+    other = model(torch.tensor([PROMPTS[2] + [33, 34]]))[0, -1]
+    assert relative_error(b[2, 0], other) < allowed
 
 
 def test_c7_select_can_shrink_and_refuses_rows_that_are_not_there(model, kind):
@@ -275,20 +339,21 @@ def test_c7_select_can_shrink_and_refuses_rows_that_are_not_there(model, kind):
             cache.select(wrong)
     cache.select([1])
     assert cache.lengths.tolist() == [2]
-    if kind.lossless:
-        assert relative_error(decode(model, cache, rows=(1,))[0], reference(model, 1)[2:]) < CLOSE
+    allowed = close(cache)
+    assert relative_error(decode(model, cache, rows=(1,))[0], reference(model, 1)[2:]) < allowed
 
 
 def test_c8_nbytes_is_the_storage_of_keys_and_values(model, kind):
     cache = kind.make(model, 3, 20)
     prefill(model, cache)
     decode(model, cache)
-    floating = [t for t in tensors(cache) if t.is_floating_point()]
-    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in floating}
+    numbers = [t for t in tensors(cache) if t.dtype != torch.int64]  # whole numbers of 64 bits are positions
+    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in numbers}
     assert cache.nbytes == sum(storages.values()) > 0
-    config = model.config
-    per_position = 2 * config.num_layers * config.num_kv_heads * config.head_dim * 8
-    assert cache.nbytes >= per_position * sum(len(p) + 5 for p in PROMPTS)
+    if cache.traits.lossless and cache.traits.max_rewind is None:
+        config = model.config
+        per_position = 2 * config.num_layers * config.num_kv_heads * config.head_dim * 8
+        assert cache.nbytes >= per_position * sum(len(p) + 5 for p in PROMPTS)
 
 
 def test_a_forward_that_dies_half_way_leaves_no_trace(model, kind):
@@ -308,10 +373,20 @@ def test_a_forward_that_dies_half_way_leaves_no_trace(model, kind):
     finally:
         block.forward = original
     assert cache.lengths.tolist() == [11, 2, 6]
-    if kind.lossless:
-        answers = decode(model, cache)
-        for row in range(3):
-            assert relative_error(answers[row], reference(model, row)[len(PROMPTS[row]) :]) < CLOSE
+    answers, allowed = decode(model, cache), close(cache)
+    for row in range(3):
+        assert relative_error(answers[row], reference(model, row)[len(PROMPTS[row]) :]) < allowed
+
+
+def test_reset_starts_again_whatever_cannot_rewind(model, kind):
+    cache = kind.make(model, 3, 20)
+    prefill(model, cache, prompts=[[50, 51, 52], [53], [54, 55]])
+    if cache.traits.max_rewind is not None and not isinstance(cache, LayeredCache):
+        pytest.skip("a prototype that keeps the base's reset, which is a rewind")
+    cache.reset()
+    assert cache.lengths.tolist() == [0, 0, 0]
+    logits, allowed = prefill(model, cache), close(cache)
+    assert all(relative_error(logits[r], reference(model, r, len(PROMPTS[r]))) < allowed for r in range(3))
 
 
 def test_two_new_tokens_at_one_position_are_refused(model, kind):

@@ -1,0 +1,154 @@
+"""What only some kinds do: int8 in the engine, keys that leave, layers that share, latents that are read expanded."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lumen.cache import BlockStore, Cache, DynamicCache, NoCache, RecurrentCache, StaticCache, Tree
+from lumen.decode import generate, pad
+from lumen.serve.engine import Engine
+from lumen.serve.request import Request
+
+from ..tiny import relative_error, tiny_llama
+from .kinds import HeavyHitterCache, Int8Store
+
+PROMPTS = [[5, 9, 2, 7, 1, 3, 3, 8, 30, 12, 4], [11, 0], [7, 7, 21, 60, 2, 9]]
+
+
+def test_int8_blocks_serve_in_the_engine_at_a_fraction_of_the_bytes():
+    """Chunks, preemption by swap and a prefix cache run over a store that is not made of keys and values."""
+    model = tiny_llama(head_dim=32)
+    plain = Engine(model, num_blocks=40, block_size=4)
+    engine = Engine(model, num_blocks=40, block_size=4, make_store=Int8Store.for_model)
+    assert engine.store.nbytes / plain.store.nbytes == pytest.approx(
+        (1 + 4 / 32) / 4
+    )  # int8 and its scale against fp32
+    answers: dict[str, list[int]] = {}
+    for turn in range(2):
+        for i, prompt in enumerate(PROMPTS):
+            engine.add(Request(f"{turn}{i}", tuple(prompt), 8, eos_ids=()))
+        for delta in engine.stream():
+            answers.setdefault(delta.request_id, []).extend(delta.tokens)
+        engine.scheduler.audit()
+    for i, prompt in enumerate(PROMPTS):
+        with Int8Store.for_model(model, 10, 4).rows(1) as cache:
+            (alone,) = generate(model, [prompt], 8, eos_ids=(), cache=cache)
+        assert answers[f"0{i}"] == answers[f"1{i}"] == alone.tokens
+
+
+def test_a_swapped_int8_row_comes_back_bit_for_bit():
+    store = Int8Store.for_model(tiny_llama(), 6, 4)
+    for plane in store.planes:
+        plane.copy_(torch.randint(-9, 9, plane.shape))
+    content = store.take([4, 1], 7)
+    before = [p.clone() for p in store.planes]
+    store.put([0, 5], content)
+    for plane, old in zip(store.planes, before, strict=True):
+        assert torch.equal(plane[:, 0], old[:, 4]) and torch.equal(plane[:, 5, :3], old[:, 1, :3])
+        assert torch.equal(plane[:, 5, 3:], old[:, 5, 3:]), "behind the length nothing is written"
+    assert content.length == 7
+    k, v = store.export([4, 1], 7)
+    with pytest.raises(ValueError, match="Keys and values of this model"):
+        store.content(k[:2], v)
+    store.put([2, 3], store.content(k, v))
+    again, _ = store.export([2, 3], 7)
+    assert relative_error(again, k) < store.traits.tolerance
+
+
+def test_heavy_hitters_stay_within_their_budget_and_are_exact_until_something_leaves():
+    """T6, T7: with room for all the logits are exact; with less, a forward still reads what leaves behind it."""
+    model = tiny_llama(torch.float64)
+    roomy, tight = HeavyHitterCache(model, 3, 40, 3), HeavyHitterCache(model, 3, 5, 2)
+    tokens, pos = pad(PROMPTS, "left")
+    plain = model(tokens, pos, DynamicCache.for_model(model, 3))
+    real = pos >= 0
+    for cache in (roomy, tight):
+        assert relative_error(model(tokens, pos, cache)[real], plain[real]) < 1e-12
+    held = tight.k_pos[1]
+    assert held.shape == (3, 3, 5)
+    assert any(len({tuple(h) for h in p[0].tolist()}) > 1 for p in tight.k_pos), "heads choose for themselves"
+    assert (held[0] >= 9).sum(-1).ge(2).all(), "the newest two stay"
+    assert held[1, 0].tolist().count(-1) == 3, "padding is kept last of all"
+    # the survivors are scored as a full attention would score them under a mask of the same keys
+    q = torch.randn(3, 9, 1, 8, dtype=torch.float64)
+    new = torch.zeros(3, 3, 1, 8, dtype=torch.float64)
+    at = tight.lengths[:, None]
+    tight.begin(at)
+    out = tight.attend(1, q, new, new, at)
+    k, v, k_pos = tight._next[1][:3]
+    scores = (q.unflatten(1, (3, 3)) @ k[:, :, None].transpose(3, 4)) / 8**0.5
+    weights = scores.masked_fill((k_pos < 0)[:, :, None, None], float("-inf")).softmax(-1)
+    assert relative_error(out, (weights @ v[:, :, None]).flatten(1, 2)) < 1e-12
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda m: DynamicCache.for_model(m, 3),
+        lambda m: StaticCache.for_model(m, 3, 20),
+        lambda m: BlockStore.for_model(m, 20, 4).rows(3),
+    ],
+)
+def test_a_layer_may_read_anothers_keys(make):
+    """Cross-layer attention: layers 1 and 2 store nothing; chunks equal the forward without a cache."""
+    model = tiny_llama(torch.float64, kv_from=(0, 0, 0))
+    cache, (tokens, pos) = make(model), pad(PROMPTS)
+    parts = [model(t, p, cache) for t, p in zip(tokens.split(4, 1), pos.split(4, 1), strict=True)]
+    for row, prompt in enumerate(PROMPTS):
+        alone = model(torch.tensor([prompt]))[0]
+        assert relative_error(torch.cat(parts, 1)[row, : len(prompt)], alone) < 1e-12
+    tree = Tree(cache, [[-1, 0, 0]] * 3)
+    logits = model(torch.tensor([[1, 2, 3]] * 3), tree.pos, tree)
+    alone = model(torch.tensor([[*PROMPTS[0], 1, 3]]))[0, -1]
+    assert relative_error(logits[0, 2], alone) < 1e-12
+
+
+def test_a_latent_is_stored_and_its_keys_and_values_are_read():
+    """MLA, naive and absorbed (T14, at position 0 too): one cached width, other widths of keys and values, a scale."""
+    g = torch.Generator().manual_seed(0)
+    draw = lambda *shape: torch.randn(*shape, generator=g, dtype=torch.float64)  # noqa: E731
+    heads, nope, rope, rank, width = 4, 6, 4, 10, 5
+    up_k, up_v, scale = draw(heads, nope, rank), draw(heads, width, rank), (nope + rope) ** -0.5
+    config = tiny_llama(num_kv_heads=1, head_dim=rank + rope).config
+    store = BlockStore(config, 20, 4, torch.float64)
+    caches: list[Cache] = [store.rows(2), DynamicCache(config, 2, torch.float64), NoCache()]
+
+    def naive(k, v):
+        latent, turned = k.split([rank, rope], 3)
+        keys = torch.cat([latent @ up_k.mT, turned.expand(-1, heads, -1, -1)], 3)
+        return keys, latent @ up_v.mT
+
+    for start, length in ((0, 1), (1, 4), (5, 3)):
+        q, latent, turned = (
+            draw(2, heads, length, nope + rope),
+            draw(2, 1, length, rank),
+            draw(2, 1, length, rope),
+        )
+        pos = torch.arange(start, start + length).expand(2, -1)
+        stored = torch.cat([latent, turned], 3)
+        absorbed = torch.cat([q[..., :nope] @ up_k, q[..., nope:]], 3)
+        outs = []
+        for cache in caches[:2]:
+            cache.begin(pos)
+            outs.append(cache.attend(0, q, stored, stored, pos, scale=scale, expand=naive))
+            latents = cache.attend(
+                0, absorbed, None, None, pos, scale=scale, expand=lambda k, v: (k, k[..., :rank])
+            )
+            outs.append(latents @ up_v.mT)
+            cache.advance(pos)
+        assert outs[0].shape == (2, heads, length, width)
+        assert all(relative_error(out, outs[0]) < 1e-12 for out in outs[1:])
+
+
+def test_a_state_is_no_cache_of_keys_and_the_other_way_round():
+    states, keys = RecurrentCache(1, 2), DynamicCache.for_model(tiny_llama(), 1)
+    pos = torch.tensor([[0]])
+    states.begin(pos)
+    with pytest.raises(NotImplementedError):
+        states.update(0, torch.zeros(1, 1, 1, 1), torch.zeros(1, 1, 1, 1), pos)
+    for call in (lambda: keys.state(0), lambda: keys.set_state(0, torch.zeros(1))):
+        with pytest.raises(NotImplementedError, match="no state"):
+            call()
+    with pytest.raises(NotImplementedError, match="cannot be read"):
+        states.read(0)
