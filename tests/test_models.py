@@ -17,7 +17,7 @@ from lumen.models import CONFIGS, Llama, ModelConfig, build
 from lumen.models.describe import weights
 from lumen.models.layers import rope_table
 from lumen.models.weights import hf_shapes, load_hf_state, to_hf_state
-from lumen.parts import Experts
+from lumen.parts import Experts, Latent, RopeScaling
 
 from .tiny import relative_error, tiny_gpt, tiny_llama
 
@@ -231,11 +231,34 @@ def test_bad_input_gets_a_sentence_and_changes_nothing(make):
         ({"head_dim": 7}, "even"),
         ({"num_layers": 0}, "positive"),
         ({"window": 0}, "window"),
+        ({"num_layers": 3, "kv_from": (0, 0)}, "each of the 3 layers"),
+        ({"num_layers": 3, "kv_from": (1, 1, 2)}, "an earlier layer that stores"),
+        ({"num_layers": 3, "kv_from": (0, 0, 1)}, "an earlier layer that stores"),
+        ({"rope_scaling": RopeScaling("divisors", divisors=(1.0,))}, "turn 32 pairs; there are 1"),
     ],
 )
 def test_impossible_shapes_get_a_sentence(changes, sentence):
     with pytest.raises(ValueError, match=sentence):
         CONFIGS["smollm2-135m"].with_(**changes)
+
+
+@pytest.mark.parametrize(
+    "make, sentence",
+    [
+        (lambda: RopeScaling("divisors"), "positive"),
+        (lambda: RopeScaling("linear", 0.5), "at least 1"),
+        (lambda: RopeScaling("linear", math.nan), "at least 1"),
+        (lambda: RopeScaling("yarn", 2.0), "trained on"),
+        (lambda: RopeScaling("llama3", 2.0, 32, low_freq=4.0), "below high_freq"),
+        (lambda: RopeScaling("yarn", 2.0, 32, beta_slow=32.0), "below beta_fast"),
+        (lambda: Experts(4, 5, 8), "cannot use 5"),
+        (lambda: Experts(0, 0, 8), "cannot use 0"),
+        (lambda: Latent(16, 3), "even"),
+    ],
+)
+def test_impossible_parts_get_a_sentence(make, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        make()
 
 
 def test_a_model_refuses_a_configuration_of_the_other_kind():

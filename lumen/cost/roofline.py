@@ -50,7 +50,7 @@ def activation_bytes(
     """
     width, mlp = config.hidden_size, config.intermediate_size
     queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-    up = 2 * mlp if config.mlp == "swiglu" else mlp
+    up = 2 * mlp if config.gated else mlp
     rotation = 2 * (queries + keys) if config.positions == "rope" else 0
     attention = (width + queries + 2 * keys) + rotation + 2 * queries + (queries + width)
     feed_forward = (width + up) + (up + mlp) + (mlp + width)

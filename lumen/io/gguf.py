@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from gguf.quants import dequantize
@@ -22,6 +21,7 @@ from ..models.describe import hf_shapes
 from . import blocks, gguf_rope
 from .errors import BadFile
 from .gguf_header import Header, TensorInfo, read_header
+from .gguf_metadata import Metadata
 
 ARCHITECTURES: tuple[Family, ...] = ("llama", "qwen2", "qwen3")
 # Hugging Face's names to llama.cpp's, without layer and leaf
@@ -65,7 +65,7 @@ def read_config(path: str | os.PathLike[str], name: str) -> tuple[Header, ModelC
 
 def config_of(header: Header, name: str) -> ModelConfig:
     """The model's shape, from the metadata alone. BadFile if it is of another family or the numbers make no model."""
-    get = _Metadata(header.metadata, name)
+    get = Metadata(header.metadata, name)
     kind = get("general.architecture", str)
     if kind not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES)
@@ -196,26 +196,3 @@ def _check_shapes(file: str, header: Header, config: ModelConfig, names: dict[st
                 f"{file}: {ours} has shape {header.tensors[ours].shape}, "
                 f"its description asks for {wanted[theirs]}. Fetch it again."
             )
-
-
-class _Metadata:
-    """Typed access to the key-value pairs: a wrong type is the file's fault and said so."""
-
-    def __init__(self, pairs: dict[str, Any], file: str):
-        self.pairs, self.file = pairs, file
-
-    def __call__(self, key: str, kind: type, default: Any = None) -> Any:
-        value = self.optional(key, kind)
-        if value is None:
-            value = default
-        if value is None:
-            raise BadFile(f"{self.file} does not say its {key!r}; it is no language model or it is damaged.")
-        return value
-
-    def optional(self, key: str, kind: type) -> Any:
-        value = self.pairs.get(key)
-        if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
-            raise BadFile(
-                f"{self.file}: {key!r} should be a {kind.__name__}, not {str(value)[:40]!r}. Fetch it again."
-            )
-        return value

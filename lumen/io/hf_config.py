@@ -13,7 +13,7 @@ from typing import Any
 
 from ..config import Family, ModelConfig
 from ..parts import Experts
-from . import hf_rope
+from . import hf_rope, hf_windows
 from .errors import BadFile
 
 FAMILIES: dict[str, Family] = {
@@ -72,7 +72,7 @@ def from_hf(data: dict[str, Any], name: str) -> ModelConfig:
     width, heads = sizes["hidden_size"], max(sizes["num_heads"], 1)
     head_dim = data.get("head_dim") or _HEAD_DIM.get(family, width // heads)
     try:
-        window, full_layers = _windows(data, name, family, sizes["num_layers"])
+        window, full_layers = hf_windows.read(data, name, family, sizes["num_layers"])
         return ModelConfig(
             name=name,
             **sizes,
@@ -128,30 +128,6 @@ def _experts(data: dict[str, Any], family: Family) -> Experts | None:
     return None
 
 
-def _windows(
-    data: dict[str, Any], name: str, family: Family, layers: int
-) -> tuple[int | None, tuple[int, ...]]:
-    """The window, and the layers that see everything nevertheless."""
-    window = data.get("sliding_window")
-    if family == "llama" or (family.startswith("qwen") and not data.get("use_sliding_window", False)):
-        window = None
-    if window is None:
-        return None, ()
-    types = data.get("layer_types")
-    if types is None and family == "gemma3":
-        every = data.get("sliding_window_pattern", 6)
-        types = ["sliding_attention" if (i + 1) % every else "full_attention" for i in range(layers)]
-    elif types is None and family.startswith("qwen"):
-        first = data.get("max_window_layers", 28)
-        types = ["sliding_attention" if i >= first else "full_attention" for i in range(layers)]
-    elif types is None:
-        return window, ()
-    if len(types) != layers or set(types) - {"sliding_attention", "full_attention"}:
-        raise BadFile(f"{name} has layers of the kinds {sorted(set(types))}, which this course does not run.")
-    full = tuple(i for i, kind in enumerate(types) if kind == "full_attention")
-    return (None, ()) if len(full) == layers else (window, full)
-
-
 def to_hf(config: ModelConfig, pad_id: int | None = None) -> dict[str, Any]:
     """The config.json of this model. Raises ValueError for what its family's config.json cannot say.
 
@@ -185,23 +161,11 @@ def to_hf(config: ModelConfig, pad_id: int | None = None) -> dict[str, Any]:
     if config.family == "llama":
         data["mlp_bias"] = False
     else:
-        data |= _windows_out(config)
+        data |= hf_windows.write(config)
     if config.experts is not None:
         data |= _experts_out(config.family, config.experts)
     _check_said(config, data)
     return data
-
-
-def _windows_out(config: ModelConfig) -> dict[str, Any]:
-    said: dict[str, Any] = {"sliding_window": config.window}
-    if config.family.startswith("qwen"):
-        said["use_sliding_window"] = config.window is not None
-    if config.family == "gemma3" or config.full_layers:
-        kinds = (config.window_of(i) is None for i in range(config.num_layers))
-        said["layer_types"] = ["full_attention" if full else "sliding_attention" for full in kinds]
-    elif config.family.startswith("qwen"):
-        said["max_window_layers"] = 0 if config.window is not None else config.num_layers
-    return said
 
 
 def _experts_out(family: Family, experts: Experts) -> dict[str, Any]:

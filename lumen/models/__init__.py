@@ -1,6 +1,15 @@
-"""Model configurations and the two readable decoders of the course.
+"""The two readable decoders of the course, and what they are made of.
 
-`config` needs no torch; the model classes are imported on first use.
+    describe            every parameter: name, shape, part, published tensors; weights and the cost model read it
+    decoder, passing    what every model answers to; what one forward carries through all layers
+    layers, mlp, rope   norms, attention and block; MLPs and experts; rotary positions and their scaling
+    llama, gptlite      the decoders: Llama, Mistral, Mixtral, Qwen and Gemma are one, GPTlite is ours
+    linear, kernels     a matrix, and how it is multiplied
+    weights, shard      published tensors in and out; one of several equal parts of a model
+    lora                adapters side by side in one batch
+    counts              operators of a forward
+
+A model's shape is `lumen.config`, which needs no torch; the classes here are imported on first use.
 """
 
 from __future__ import annotations

@@ -14,13 +14,15 @@ def operators(config: ModelConfig) -> int:
     """Operators that do work in one eager forward (views left out), the matrices among them.
 
     A layer: four matrices, attention, two cache writes, two norms, two additions, three of RoPE, four biases,
-    and the activation function (with a product in SwiGLU). Around the layers about thirty: look-ups, the
-    mask, checks, norm and head.
+    and the activation function (with a product in SwiGLU). Norms of each head's query and key are two more and
+    a concatenation, norms behind attention and MLP two. Around the layers about thirty: look-ups, the mask,
+    checks, norm and head. Experts are not counted: how many run depends on the tokens.
     """
     rope = 3 if config.positions == "rope" else 0
     biases = 4 if config.bias else 0
-    activation = 2 if config.mlp == "swiglu" else 1
-    return config.num_layers * (11 + rope + biases + activation) + 30
+    activation = 2 if config.gated else 1
+    norms = 3 * config.qk_norm + 2 * config.post_norms
+    return config.num_layers * (11 + rope + biases + activation + norms) + 30
 
 
 def products(config: ModelConfig) -> int:
@@ -37,6 +39,6 @@ def elementwise_bytes(config: ModelConfig, rows: int, dtype: object = "bf16") ->
     """
     queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
     rope = 8 * (queries + keys) if config.positions == "rope" else 0
-    activation = (5 if config.mlp == "swiglu" else 2) * config.intermediate_size
+    activation = (5 if config.gated else 2) * config.intermediate_size
     layer = 10 * config.hidden_size + rope + activation + 2 * queries
     return rows * config.num_layers * layer * bytes_per_value(dtype)
