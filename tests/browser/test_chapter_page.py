@@ -21,7 +21,7 @@ TABLE = """<div class="stack"><div class="pst-scrollable-table-container"><table
 <tbody><tr><td>H100</td><td>3.35</td><td>words</td></tr></tbody></table></div></div>"""
 
 
-def html() -> str:
+def html(**axis) -> str:
     """A small page in the form of a chapter's: a guess, its reveal with a figure, and two quiet cells."""
     fig = reveal(
         guess=Guess("01-a", "How many times?", "×"),
@@ -29,6 +29,7 @@ def html() -> str:
         measured=[1.2, 1.4, 1.5],
         unit="×",
         title="Hardly longer",
+        **axis,
     )
     drawn = figure_html(_plain(fig.to_plotly_json()))
     styles = (ROOT / "book/static/course.css").read_text("utf8") + (STATIC / "explore.css").read_text("utf8")
@@ -44,9 +45,9 @@ def html() -> str:
 {"".join(f"<script>{s}</script>" for s in scripts)}</body></html>"""
 
 
-def show(page, modules):
+def show(page, modules, **axis):
     address = f"{modules}/chapter.html"
-    page.route(address, lambda r: r.fulfill(body=html(), content_type="text/html"))
+    page.route(address, lambda r: r.fulfill(body=html(**axis), content_type="text/html"))
     page.route(f"{modules}/plotly.js", lambda r: r.fulfill(path=PLOTLY))
     page.goto(address, wait_until="load")
     page.add_script_tag(url=f"{modules}/plotly.js")
@@ -98,6 +99,17 @@ def test_a_guess_that_came_after_the_figure_joins_it(page):
     page.get_by_label("How many times?").fill("1000")
     page.wait_for_function("document.querySelectorAll('.ytick text').length === 3")
     assert page.problems == []
+
+
+@pytest.mark.parametrize("guess, high", [("1.99", 2.0), ("3", 3.3)])
+def test_a_whole_axis_grows_only_for_a_guess_beyond_it(guess, high, screen, modules):
+    show(screen, modules, log=False, within=(0, 2))
+    screen.get_by_label("How many times?").fill(guess)
+    screen.get_by_text("Reveal", exact=True).press("Enter")
+    screen.locator(".plotly-graph-div[data-ready]").wait_for(timeout=120000)
+    low, top = screen.evaluate("document.querySelector('.plotly-graph-div').layout.xaxis.range")
+    assert (low, top) == (0, pytest.approx(high))
+    screen.evaluate("localStorage.clear()")
 
 
 def test_the_code_switch_opens_every_cell_and_is_remembered(page, modules):
