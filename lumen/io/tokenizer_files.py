@@ -7,25 +7,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tokenizers import AddedToken, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, decoders, models
 from tokenizers import Tokenizer as Backend
 
+from .cutting import cutting
 from .errors import BadFile
 from .gguf import CONTROL, config_of, eos_ids
 from .gguf_header import Header
 from .tokenizer import Tokenizer
 
 USER_DEFINED = 4  # token_type of a token that is cut out of the text first but is ordinary otherwise
-# How text is cut before the merges, by llama.cpp's names: GPT-2's rule, or every digit alone and then that.
-_GPT2_RULE = {"gpt-2", "olmo", "jais", "mpt"}
-_DIGITS_FIRST = {"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone"}
 
 
 def from_gguf(header: Header, file: str) -> Tokenizer:
     """What a GGUF file describes: byte-level BPE, special tokens, chat template. Raises BadFile."""
     data = header.metadata
     kind, rule = data.get("tokenizer.ggml.model"), data.get("tokenizer.ggml.pre")
-    if kind != "gpt2" or rule not in _GPT2_RULE | _DIGITS_FIRST:
+    cut = cutting(rule)
+    if kind != "gpt2" or cut is None:
         raise BadFile(
             f"{file} has a tokenizer of kind {kind!r}, {rule!r}; from GGUF we read byte-level BPE. "
             "Load the model by its hub id."
@@ -43,14 +42,14 @@ def from_gguf(header: Header, file: str) -> Tokenizer:
     if any(len(pair) != 2 for pair in pairs):
         raise BadFile(f"{file}: a merge of the tokenizer is not two tokens. Fetch it again.")
     try:
-        backend = Backend(models.BPE(vocab=vocabulary, merges=pairs))
+        backend = Backend(models.BPE(vocab=vocabulary, merges=pairs, ignore_merges=cut.whole_first))
     except Exception as error:  # the library's own kind, for example for a merge of unknown tokens
         raise BadFile(
             f"{file}: the tokenizer's vocabulary and merges do not fit together ({error})."
         ) from error
-    cut = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
-    digits = pre_tokenizers.Digits(individual_digits=True)
-    backend.pre_tokenizer = pre_tokenizers.Sequence([digits, cut]) if rule in _DIGITS_FIRST else cut
+    backend.pre_tokenizer = cut.pieces
+    if cut.normalizer is not None:
+        backend.normalizer = cut.normalizer
     backend.decoder = decoders.ByteLevel()
     for token, token_type in zip(tokens, types.tolist(), strict=True):
         if token_type in (CONTROL, USER_DEFINED):
@@ -60,7 +59,7 @@ def from_gguf(header: Header, file: str) -> Tokenizer:
         backend,
         eos_ids=_inside(eos_ids(header), len(tokens), file),
         bos_id=config_of(header, file).bos_id,
-        add_bos=data.get("tokenizer.ggml.add_bos_token") is True,
+        add_bos=data.get("tokenizer.ggml.add_bos_token", cut.add_bos) is True,
         chat_template=template if isinstance(template, str) else None,
     )
 

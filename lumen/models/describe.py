@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import lru_cache
 from typing import Literal
 
 from ..config import ModelConfig
@@ -43,7 +43,7 @@ class Weight:
         return self.shape[0] * (self.shape[1] if len(self.shape) == 2 else 1)
 
 
-@cache
+@lru_cache(maxsize=64)  # cost functions ask again and again for the same few models
 def weights(config: ModelConfig) -> tuple[Weight, ...]:
     """Every parameter of the module, in the order of the forward. A tied head has none of its own."""
     if config.latent is not None:

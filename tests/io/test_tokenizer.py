@@ -9,6 +9,7 @@ import pytest
 import tokenizers
 from tokenizers import decoders, models, normalizers
 
+from lumen.io.cutting import cutting
 from lumen.io.errors import BadFile
 from lumen.io.gguf_header import read_header
 from lumen.io.tokenizer import CharTokenizer, Tokenizer
@@ -147,7 +148,7 @@ def test_characters() -> None:
 
 
 def test_other_kinds_of_gguf_tokenizer_are_named(make_gguf, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    for key, value in (("tokenizer__ggml__model", "llama"), ("tokenizer__ggml__pre", "llama-bpe")):
+    for key, value in (("tokenizer__ggml__model", "llama"), ("tokenizer__ggml__pre", "gpt-4o")):
         file = tmp_path / "other.gguf"
         shutil.rmtree(file, ignore_errors=True)
         with pytest.raises(BadFile, match="byte-level BPE"):
@@ -160,3 +161,33 @@ def test_a_folder_without_a_tokenizer_says_how_to_get_one(tmp_path: Path) -> Non
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(BadFile, match="not a tokenizer"):
         from_folder(tmp_path)
+
+
+@pytest.mark.parametrize("rule", ["qwen2", "llama-bpe"])
+def test_the_families_cut_text_as_their_own_tokenizers_do(make_gguf, tmp_path, awkward_texts, rule) -> None:  # type: ignore[no-untyped-def]
+    """Qwen 2 against transformers' tokenizer, Llama 3 against the pattern that transformers converts its files with."""
+    import inspect
+
+    from tokenizers import Regex
+    from tokenizers.pre_tokenizers import ByteLevel, Sequence, Split
+    from transformers import Qwen2Tokenizer
+    from transformers.convert_slow_tokenizer import TikTokenConverter
+
+    path = make_gguf(tmp_path / "model.gguf", tokenizer__ggml__pre=rule)
+    header = read_header(path)
+    ours = from_gguf(header, path.name)
+    tokens = header.metadata["tokenizer.ggml.tokens"]
+    merges = [tuple(merge.split(" ")) for merge in header.metadata["tokenizer.ggml.merges"]]
+    theirs = Qwen2Tokenizer(vocab={token: i for i, token in enumerate(tokens)}, merges=merges)._tokenizer
+    if rule == "llama-bpe":
+        pattern = inspect.signature(TikTokenConverter.__init__).parameters["pattern"].default
+        theirs.pre_tokenizer = Sequence(
+            [Split(Regex(pattern), "isolated"), ByteLevel(False, use_regex=False)]
+        )
+        theirs.normalizer = None
+    for text in [*awkward_texts[:500], "the 1234567 théô e\u0301 \r\n\n  don't DON'T x"]:
+        if "<|" not in text:
+            pieces = cutting(rule).pieces.pre_tokenize_str(text)
+            assert pieces == theirs.pre_tokenizer.pre_tokenize_str(text), repr(text)
+            bos = [1] * (rule == "llama-bpe")
+            assert ours.encode(text) == bos + theirs.encode(text, add_special_tokens=False).ids, repr(text)
