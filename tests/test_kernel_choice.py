@@ -222,3 +222,15 @@ def test_the_shorter_time_of_two_measurements_counts():
         1: {"plain": 2.0, "packed": 1.0, "blocked": 5.0},
         2: {"plain": 1.0},
     }
+
+
+@pytest.mark.parametrize(
+    ("progress", "said", "hides"), [(True, None, False), (True, "1", True), (False, "0", True)]
+)
+def test_a_bar_is_shown_unless_somebody_said_no(progress, said, hides, monkeypatch, capfd):
+    monkeypatch.delenv("TQDM_DISABLE", raising=False)
+    if said is not None:
+        monkeypatch.setenv("TQDM_DISABLE", said)
+    monkeypatch.setattr(kernel_choice, "ROWS", (1,))
+    kernel_choice.measure([layer(6, 8)], progress)
+    assert ("choosing" in capfd.readouterr().err) != hides

@@ -20,7 +20,7 @@ from torch import nn
 from tqdm.auto import tqdm
 
 from lumen.hardware.identity import cpu_name, versions
-from lumen.hardware.measured import kept_at
+from lumen.hardware.measured import hidden, kept_at
 from lumen.models.kernels import FEW, KERNELS, Kernel, candidates, rule
 from lumen.models.linear import Linear
 from lumen.timing import quiet
@@ -82,7 +82,7 @@ def measure(
     found: Times = {shape_of(layer): {} for layer in layers}
     scatter: list[float] = []
     with torch.inference_mode(), quiet():
-        for rows in tqdm(ROWS, desc="choosing matrix kernels", leave=False, disable=not progress):
+        for rows in tqdm(ROWS, desc="choosing matrix kernels", leave=False, disable=hidden(progress)):
             for shape, rounds in _compare(layers, rows, clock).items():
                 found[shape][rows] = {name: min(seconds) for name, seconds in rounds.items()}
                 two = [sorted(seconds)[:2] for seconds in rounds.values() if len(seconds) > 1]

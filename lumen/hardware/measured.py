@@ -112,7 +112,7 @@ def _measure(
     rows = GPU_ROWS if on_gpu else ROWS
     last, read = working_set.last_cache(device), working_set.beyond_cache(device)
     with tqdm(
-        total=100, desc="measuring this machine", leave=False, disable=not progress, bar_format=BAR
+        total=100, desc="measuring this machine", leave=False, disable=hidden(progress), bar_format=BAR
     ) as bar:
         budget = Budget(budget_s, clock, lambda share: bar.update(int(100 * share) - bar.n))
         reads, look_s = Reads(), budget_s / 25
@@ -168,6 +168,11 @@ def _measure(
         details={f"read_{kind}": rate for kind, rate in reads.best.items()} | {"seconds": budget.spent},
         uncertainty=sure,
     )
+
+
+def hidden(progress: bool) -> bool:
+    """Whether to show no bar: what the caller said, or the reader (`TQDM_DISABLE=1`, which tqdm heeds only unasked)."""
+    return not progress or os.environ.get("TQDM_DISABLE", "0") not in ("", "0")
 
 
 def _keep(path: Path, key: dict[str, Any], chip: Chip) -> None:
