@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from lumen.cache import BlockStore, DynamicCache, HashPrefix, StaticCache
+from lumen.cache.traits import Traits
 from lumen.decode import Draft, Drafter, NgramDrafter, generate
 from lumen.decode.accept import accept
 from lumen.sampling import SamplingParams, distribution
@@ -39,7 +40,7 @@ def answers_of(done, prompts):
     return {tuple(p): r.tokens for p, r in zip(prompts, done, strict=True)}
 
 
-class Told:
+class Logits:
     """A model that notes the logits that were looked at: what a greedy answer was read from."""
 
     def __init__(self, model, monkeypatch):
@@ -82,7 +83,7 @@ def test_logits_behind_drafts_are_those_of_the_whole_text(monkeypatch, cache, k)
     plain = answers_of(generate(model, PROMPTS, 12, eos_ids=()), PROMPTS)
     for prompt in PROMPTS:
         with monkeypatch.context() as patch:
-            told = Told(model, patch)
+            told = Logits(model, patch)
             drafter = Scripted(plain, k, BENDS["partly right"])
             made = CACHES[cache](model)
             if made is not None:
@@ -291,6 +292,40 @@ def test_prompt_lookup_drafts_in_generate():
     done = generate(model, prompts, 30, eos_ids=(), drafter=NgramDrafter(3, shortest=1))
     assert [r.tokens for r in done] == [r.tokens for r in plain]
     assert sum(r.num_draft_tokens for r in done) > 0
+
+
+@pytest.mark.parametrize("far", [0, 2, 3, None])
+def test_a_cache_that_cannot_go_back_far_enough_is_refused_before_anything_runs(far, monkeypatch):
+    class Stiff(DynamicCache):
+        traits = Traits(max_rewind=far)
+
+    model = tiny_llama(torch.float64)
+    (plain,) = generate(model, PROMPTS[:1], 12, eos_ids=(), cache=Stiff.for_model(model, 1))
+    drafter = Scripted({tuple(PROMPTS[0]): plain.tokens}, 3, BENDS["partly right"])
+    cache = Stiff.for_model(model, 1)
+    if far in (0, 2):
+        monkeypatch.setattr(model, "hidden", None)
+        with pytest.raises(
+            ValueError, match=f"Stiff can go back {far} positions, and Scripted drafts up to 3"
+        ):
+            generate(model, PROMPTS[:1], 12, eos_ids=(), cache=cache, drafter=drafter)
+        assert drafter.asked == 0 and cache.lengths.tolist() == [0]
+    else:
+        (done,) = generate(model, PROMPTS[:1], 12, eos_ids=(), cache=cache, drafter=drafter)
+        assert done.tokens == plain.tokens
+
+
+def test_the_cache_is_told_once_that_the_prompts_have_ended():
+    class Told(DynamicCache):
+        told = ()
+
+        def prompt_ended(self):
+            self.told += (self.lengths.tolist(),)
+
+    model = tiny_llama()
+    cache = Told.for_model(model, 3)
+    generate(model, PROMPTS, 4, eos_ids=(), cache=cache, prefill_chunk=2)
+    assert cache.told == ([5, 1, 7],)
 
 
 class Answering(Drafter):

@@ -91,6 +91,13 @@ def generate(
             f"The longest prompt has {longest} tokens and asks for {max_new_tokens} more, which takes "
             f"{longest + max_new_tokens - 1} positions; this cache reserves {cache.capacity} per row."
         )
+    far = cache.traits.max_rewind
+    if far is not None and far < drafter.max_drafts:
+        raise ValueError(
+            f"{type(cache).__name__} can go back {far} positions, and {type(drafter).__name__} drafts up to "
+            f"{drafter.max_drafts} tokens, which must be taken back where they are wrong. Draft fewer, or use a cache "
+            "that can rewind."
+        )
     rows = [
         Row(i, prompt, answer.tokens, p, Stream(p), max_new_tokens, ends, matcher=matcher)
         for i, (prompt, answer, p, matcher) in enumerate(zip(ids, answers, settings, held_to, strict=True))
@@ -100,6 +107,7 @@ def generate(
     for result, count in zip(results, held, strict=True):
         result.num_cached_tokens = count
     hidden = _prefill(model, ids, held, cache, prefill_chunk or longest)
+    cache.prompt_ended()
     written = [len(prompt) for prompt in ids]  # positions of each row that stand in the cache
     live, drafts = list(range(len(ids))), [NOTHING] * len(ids)
     try:

@@ -7,7 +7,7 @@ step when somebody asks; nothing is counted twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..extras import extra
@@ -17,6 +17,7 @@ with extra("serve"):
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
     from prometheus_client.registry import Collector
 
+from ..serve.counters import Counters
 from ..serve.request import Delta, Request, Times
 from .worker import EngineState, Observer
 
@@ -161,3 +162,28 @@ class _EngineCollector(Collector):
                 family = kind(f"lumen:{name}", text, labels=["model_name"])
                 family.add_metric(self._labels, value)
                 yield family
+        if state.counters.accepted_per_position:  # somebody drafts
+            yield from self._drafts(state.counters)
+
+    def _drafts(self, counters: Counters) -> Iterator[Metric]:
+        found = {
+            "num_drafts": ("Drafts that were verified.", counters.num_drafts),
+            "num_draft_tokens": ("Tokens of these drafts.", counters.draft_tokens),
+            "num_accepted_tokens": (
+                "Drafted tokens that became part of an answer.",
+                counters.accepted_tokens,
+            ),
+        }
+        for name, (text, value) in found.items():
+            yield self._counter(f"spec_decode_{name}", text, [((), value)])
+        places = [((str(place),), value) for place, value in enumerate(counters.accepted_per_position)]
+        text = "Accepted tokens by their place in the draft."
+        yield self._counter("spec_decode_num_accepted_tokens_per_pos", text, places, "position")
+
+    def _counter(
+        self, name: str, text: str, values: Sequence[tuple[tuple[str, ...], float]], *labels: str
+    ) -> Metric:
+        family = CounterMetricFamily(f"lumen:{name}", text, labels=["model_name", *labels])
+        for more, value in values:
+            family.add_metric([*self._labels, *more], value)
+        return family

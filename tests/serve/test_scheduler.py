@@ -133,11 +133,10 @@ def random_workload(seed: int) -> Counter[str]:
             done[gone.id] = None
             seen["aborted"] += 1
         for sequence in scheduler.running:
-            if drafting and sequence.decodes and rng.random() < 0.7:
-                left = sequence.request.max_new_tokens - len(sequence.output) - 1
-                truth = wanted[sequence.id][len(sequence.output) :]
+            if drafting and rng.random() < 0.7:  # in the midst of a prompt as well
+                truth = wanted[sequence.id][len(sequence.output) :] + [0] * 3  # over-long as well
                 sequence.drafts = [
-                    t if rng.random() < 0.7 else 6 - t for t in truth[: rng.randint(0, max(0, left))]
+                    t if rng.random() < 0.7 else 6 - t for t in truth[: rng.randint(0, len(truth))]
                 ]
         plan = scheduler.schedule(now=float(step))
         check(plan, scheduler)
