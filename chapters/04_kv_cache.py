@@ -857,16 +857,14 @@ table(*ch04.losses_table(once_ratio, copy, 128))
 # ## Play
 #
 # Which rows does a head actually read? The lab runs your own prompt with a cache that also writes down its attention
-# weights. It starts at a head that puts most of its weight on the very first token: such an
-# [attention sink](../book/glossary.md#term-attention-sink) is common, and chapter 13 will have to keep it.
+# weights, and shows three heads side by side, found by their weights. Many put most of it on the very first token: such
+# an [attention sink](../book/glossary.md#term-attention-sink) is what chapter 13 will have to keep.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 lab = cache_reads_lab(
     model,
     tokenizer,
     prompt="The capital of France is Paris, and the capital of Italy is",
-    layer=18,
-    head=8,
 )
 
 # %% [markdown]

@@ -104,12 +104,14 @@ def test_cache_reads_lab_moves_with_its_sliders(model, tokenizer, shown):
     front = reads.cache_reads_lab(model, tokenizer, prompt="abc <", steps=4)
     assert front.rows.value == ""
     front.button.click()
-    assert "computes 5 K/V rows, reads 0" in front.rows.value
+    assert "computes 1 K/V row (orange), reads 5" in front.rows.value
+    front.step.value = 1
+    assert "computes 5 K/V rows (orange), reads 0" in front.rows.value
     front.step.value = 3
-    assert "computes 1 K/V row, reads 6" in front.rows.value
+    assert "computes 1 K/V row (orange), reads 6" in front.rows.value
     before = front.rows.value
     front.layer.value, front.head.value = 2, 8
-    assert front.rows.value != before and "head 8 of layer 2" in front.rows.value
+    assert front.rows.value != before and "layer 2, head 8" in front.rows.value
     front.prompt.value = "a" * 41
     front.button.click()
     assert "41 tokens" in front.rows.value
@@ -121,7 +123,30 @@ def test_models_with_learned_positions_work_too(tokenizer):
     )
     front = reads.CacheReadsLab(GPTlite(config).eval(), tokenizer)
     front.run("abcd", 2)
-    assert "computes 1 K/V row, reads 4" in front.view(2, 1, 3)
+    assert "computes 1 K/V row (orange), reads 4" in front.view(2, 1, 3)
+
+
+def test_heads_are_chosen_by_what_they_read():
+    def head(**weights):
+        return [weights.get(f"row{i}", 0.0) for i in range(6)]
+
+    both, word, before = head(row0=0.5, row2=0.4), head(row3=0.9), head(row4=0.95)
+    sink, itself = head(row0=1.0), head(row5=1.0)
+    step = reads.Step(1, 5, [torch.tensor(layer) for layer in ([sink, before], [word, itself], [both, sink])])
+    assert reads.chosen(step) == {
+        "the first row and a word": (2, 0), "one word": (1, 0), "the row before": (0, 1)
+    }  # fmt: skip
+    assert reads.chosen(reads.Step(1, 2, [torch.ones(2, 3) / 3])) == {}
+
+
+def test_no_head_is_shown_twice_and_sinks_are_counted(model, tokenizer):
+    front = reads.CacheReadsLab(model, tokenizer)
+    front.run("ab <a", 2)
+    assert len(set(reads.chosen(front.steps[1]).values())) == 3
+    now = torch.stack(front.steps[1].weights)
+    assert f"{int((now[..., 0] > 0.5).sum())} of 27 heads" in front.view(2)
+    front.run("a", 1)
+    assert "of 27 heads" in front.view(1)
 
 
 def test_cache_reads_lab_refuses_a_head_that_is_not_there(model, tokenizer):
