@@ -9,6 +9,7 @@ from typing import get_args
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from lumen.cache import DynamicCache
 from lumen.config import Family
@@ -16,6 +17,7 @@ from lumen.cost import parameters
 from lumen.models import CONFIGS, Llama, ModelConfig, build
 from lumen.models.describe import weights
 from lumen.models.layers import rope_table
+from lumen.models.passing import Pass
 from lumen.models.weights import hf_shapes, load_hf_state, to_hf_state
 from lumen.parts import Experts, Latent, RopeScaling
 
@@ -313,3 +315,38 @@ def test_the_description_is_the_built_model(seed):
     own = {name: tuple(p.shape) for name, p in build(config).named_parameters()}
     assert own == {w.name: w.shape for w in weights(config)}, config
     assert sum(math.prod(shape) for shape in own.values()) == parameters(config).total
+
+
+def test_a_layer_of_a_decode_step_has_fourteen_operators_beside_matrices_and_attention():
+    """Norms 2, heads laid out 3, RoPE 3, rows again 1, additions 2, the gate 3: none of them does nothing."""
+
+    class Ready(torch.nn.Module):
+        def __init__(self, outputs: int):
+            super().__init__()
+            self.answer = torch.ones(1, outputs)
+
+        def forward(self, x):
+            return self.answer
+
+    class NoAttention:
+        def attend(self, layer, q, k, v, pos, window):
+            return q
+
+    class Count(TorchDispatchMode):
+        def __init__(self):
+            super().__init__()
+            self.names: list[str] = []
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            self.names.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    block = tiny_llama().blocks[0]
+    for home, name in ((block.attn, "qkv"), (block.attn, "out"), (block.mlp, "gate_up"), (block.mlp, "down")):
+        setattr(home, name, Ready(getattr(home, name).out_features))
+    turn = torch.ones(1, 1, 1, 8), torch.ones(1, 1, 1, 8)
+    at = Pass(torch.zeros(1, 1, dtype=torch.int64), NoAttention(), (turn,))
+    x = torch.ones(1, 72)
+    with torch.inference_mode(), Count() as count:
+        block(x, at, 0)
+    assert len(count.names) == 14, count.names
