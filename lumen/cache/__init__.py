@@ -12,6 +12,7 @@ from .errors import CacheFull
 
 if TYPE_CHECKING:
     from .base import Cache, NoCache
+    from .decode_batch import DecodeBatch
     from .dense import DynamicCache, StaticCache
     from .layered import LayeredCache
     from .packed import PackedCache, Segment
@@ -28,6 +29,7 @@ _HOME = {
     "BlockPool": "pool",
     "BlockStore": "store",
     "Cache": "base",
+    "DecodeBatch": "decode_batch",
     "DynamicCache": "dense",
     "LayeredCache": "layered",
     "HashPrefix": "prefix",
@@ -49,6 +51,7 @@ __all__ = [
     "BlockStore",
     "Cache",
     "CacheFull",
+    "DecodeBatch",
     "DynamicCache",
     "HashPrefix",
     "LayeredCache",

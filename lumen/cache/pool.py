@@ -27,6 +27,8 @@ class BlockPool:
         self.num_blocks, self.block_size = num_blocks, block_size
         self._free = list(range(num_blocks))[::-1]
         self._refs = [0] * num_blocks
+        self._remembered: set[int] = set()  # blocks that a prefix cache holds
+        self.num_evictable = 0  # those of them that nobody else holds; kept up to date, never counted again
 
     @property
     def num_free(self) -> int:
@@ -54,7 +56,15 @@ class BlockPool:
         if lost := [b for b in blocks if self._refs[b] == 0]:
             raise PoolCorrupt(f"Blocks {lost} are free and cannot be shared.")
         for block in blocks:
+            if self._refs[block] == 1 and block in self._remembered:
+                self.num_evictable -= 1
             self._refs[block] += 1
+
+    def remember(self, blocks: Iterable[int]) -> None:
+        """One more reference on each block, for a prefix cache: when it is the last, the block may be evicted."""
+        blocks = list(blocks)
+        self.share(blocks)
+        self._remembered.update(blocks)
 
     def release(self, blocks: Iterable[int]) -> list[int]:
         """One reference less on each block; returns those that are free now."""
@@ -63,8 +73,12 @@ class BlockPool:
             raise PoolCorrupt(f"Blocks {over} are released more often than they are held.")
         freed = []
         for block, times in counted.items():
-            self._refs[block] -= times
-            if self._refs[block] == 0:
+            before, left = self._refs[block], self._refs[block] - times
+            self._refs[block] = left
+            if block in self._remembered:
+                self.num_evictable += (left == 1) - (before == 1)
+            if left == 0:
+                self._remembered.discard(block)
                 self._free.append(block)
                 freed.append(block)
         return freed
@@ -78,6 +92,9 @@ class BlockPool:
         held = Counter(block for holder in holders for block in holder)
         free = Counter(self._free)
         problems = [f"block {b} is free {n} times" for b, n in free.items() if n > 1]
+        idle = sum(self._refs[block] == 1 for block in self._remembered)
+        if idle != self.num_evictable:
+            problems.append(f"{idle} blocks can be evicted and {self.num_evictable} are counted")
         for block in range(self.num_blocks):
             if held[block] != self._refs[block]:
                 problems.append(f"block {block} has {self._refs[block]} references and {held[block]} holders")

@@ -158,7 +158,7 @@ class HashPrefix(Prefix):
             if entry is None:
                 if key in self._entries:  # a collision: the one who came first stays, the chain ends here
                     break
-                self.pool.share([blocks[place]])
+                self.pool.remember([blocks[place]])
                 self._entries[key] = _Entry(blocks[place], part, tuple(extra), parent)
                 if parent != ROOT:
                     self._entries[parent].children += 1
@@ -183,7 +183,7 @@ class HashPrefix(Prefix):
         return freed
 
     def num_evictable(self) -> int:
-        return sum(self.pool.refs(entry.block) == 1 for entry in self._entries.values())
+        return self.pool.num_evictable
 
     def blocks(self) -> list[int]:
         return [entry.block for entry in self._entries.values()]

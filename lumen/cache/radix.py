@@ -92,7 +92,7 @@ class RadixPrefix(Prefix):
             if inside < len(node.pages):
                 self._split(node, inside)
             new = list(blocks[total : len(pages)])
-            self.pool.share(new)
+            self.pool.remember(new)
             child = _Node(node, pages[total:], new, 0)
             node.children[pages[total]] = child
             node = child
@@ -133,7 +133,7 @@ class RadixPrefix(Prefix):
         return freed
 
     def num_evictable(self) -> int:
-        return sum(self.pool.refs(block) == 1 for block in self.blocks())
+        return self.pool.num_evictable
 
     def blocks(self) -> list[int]:
         return [block for node in self._nodes() for block in node.blocks]

@@ -36,6 +36,26 @@ def test_static_cache_of_no_size_gets_a_sentence():
         StaticCache.for_model(tiny_llama(), 1, 0)
 
 
+def test_static_state_stays_where_it_is():
+    """A captured step (CUDA graphs) reads fixed addresses: forwards, rewind and reset write in place."""
+    model = tiny_llama()
+    cache = StaticCache.for_model(model, 2, 16)
+
+    def addresses():
+        return [t.data_ptr() for t in (cache.k, cache.v, cache.positions, cache.lengths)]
+
+    before = addresses()
+    model(torch.ones(2, 5, dtype=torch.int64), None, cache)
+    model(torch.ones(2, 1, dtype=torch.int64), None, cache)
+    to = torch.tensor([4, 2])
+    cache.rewind(to)
+    assert cache.positions[0].tolist() == [0, 1, 2, 3] + [-1] * 13
+    model(torch.ones(2, 1, dtype=torch.int64), None, cache)
+    assert to.tolist() == [4, 2], "the caller's tensor is not the cache's"
+    cache.reset()
+    assert addresses() == before and not cache.lengths.any() and (cache.positions == -1).all()
+
+
 def test_static_decode_compiles_to_one_graph_over_twelve_steps():
     """`fullgraph` fails on any break; the counter shows that no step was compiled again. Dynamo only: no C++ here."""
     import torch._dynamo as dynamo

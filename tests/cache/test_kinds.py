@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from lumen.attention import attention
 from lumen.cache import BlockStore, Cache, DynamicCache, NoCache, RecurrentCache, StaticCache, Tree
 from lumen.decode import generate, pad
 from lumen.serve.engine import Engine
@@ -80,6 +81,22 @@ def test_heavy_hitters_stay_within_their_budget_and_are_exact_until_something_le
     scores = (q.unflatten(1, (3, 3)) @ k[:, :, None].transpose(3, 4)) / 8**0.5
     weights = scores.masked_fill((k_pos < 0)[:, :, None, None], float("-inf")).softmax(-1)
     assert relative_error(out, (weights @ v[:, :, None]).flatten(1, 2)) < 1e-12
+
+
+def test_layers_that_hold_different_positions_have_masks_of_their_own():
+    """Layer 0 holds position 0 in its first slot, layer 1 in its second: one mask for both would read the empty one."""
+    model = tiny_llama(torch.float64)
+    cache = HeavyHitterCache(model, 1, 8, 2)
+    k, v, q = (torch.randn(1, heads, n, 8, dtype=torch.float64) for heads, n in ((3, 3), (3, 3), (9, 1)))
+    for layer, held in enumerate(([0, -1], [-1, 0])):
+        cache.k[layer], cache.v[layer] = k[:, :, :2], v[:, :, :2]
+        cache.k_pos[layer] = torch.tensor(held).expand(1, 3, 2)
+        cache.score[layer] = torch.zeros(1, 3, 2)
+    pos = torch.tensor([[1]])
+    cache.begin(pos)
+    for layer, held in enumerate(([0, -1], [-1, 0])):
+        out = cache.attend(layer, q, k[:, :, 2:], v[:, :, 2:], pos)
+        assert relative_error(out, attention(q, k, v, pos, torch.tensor([[*held, 1]]))) < 1e-12
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,16 @@ def test_the_audit_sees_owners_and_not_only_counts():
         pool.audit([[a], [b]])
 
 
+def test_the_audit_sees_a_count_of_evictable_blocks_that_is_off():
+    pool = BlockPool(4, 16)
+    (block,) = pool.allocate(1)
+    pool.remember([block])
+    pool.audit([[block], [block]])
+    pool.num_evictable += 1
+    with pytest.raises(PoolCorrupt, match="can be evicted"):
+        pool.audit([[block], [block]])
+
+
 # the cache
 
 
