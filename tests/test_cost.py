@@ -425,7 +425,6 @@ def test_a_dtype_has_one_name():
         lambda: cost.bytes_per_value(0),
         lambda: cost.grouped_bits(4, 16, 0),
         lambda: cost.kv_saving(9, 2),
-        lambda: cost.cache_saving(0),
         lambda: cost.wasted_share(2, 1),
         lambda: cost.max_users(1e9, SMOL, 10, reserve=1.0),
         lambda: cost.prefill_flops(SMOL, 0),

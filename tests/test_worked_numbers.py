@@ -13,6 +13,7 @@ import pytest
 
 from lumen import cost
 from lumen.config import CONFIGS
+from lumen.explore.explorers.kv_stepper import totals
 from lumen.hardware import CHIPS, Chip, ridge
 
 LLAMA_2_7B, LLAMA_2_70B, LLAMA_3_8B = CONFIGS["llama-2-7b"], CONFIGS["llama-2-70b"], CONFIGS["llama-3-8b"]
@@ -77,8 +78,8 @@ ROWS = [
     ("K8", lambda: cost.kv_bytes_per_token(LLAMA_2_7B.with_(num_kv_heads=1)), 16 * KIB),
     ("K9-MQA", lambda: cost.kv_saving(32, 1), 32),
     ("K9-GQA", lambda: cost.kv_saving(64, 8), 8),
-    ("K10-empty-prompt", lambda: cost.cache_saving(512), 256.5),
-    ("K10-prompt", lambda: cost.cache_saving(512, prompt=2048), close(460.9)),
+    ("K10-empty-prompt", lambda: totals(1, 512).ratio, 256.5),
+    ("K10-prompt", lambda: totals(2048, 512).ratio, close(460.9)),
     ("K11", lambda: cost.receptive_field(32, 4096), 131_072),
     ("K12-low", lambda: cost.wasted_share(0.204, 1), close(0.796)),
     ("K12-high", lambda: cost.wasted_share(0.382, 1), close(0.618)),
@@ -154,7 +155,7 @@ WRONG = [
     ("latency-is-TTFT-plus-TPOT-times-n", 0.5 + 0.05 * 100, lambda: cost.end_to_end(0.5, 0.05, 100)),
     ("4-bit-weights-read-4x-faster", 4.0, lambda: cost.read_speedup(4, 16, 128)),
     ("fp4-has-16-values", 16, lambda: len(set(cost.FLOATS["e2m1"].values()))),
-    ("cache-saves-256x-whatever-the-prompt", 256, lambda: cost.cache_saving(512, prompt=2048)),
+    ("cache-saves-256x-whatever-the-prompt", 256, lambda: totals(2048, 512).ratio),
     ("attention-dominates-beyond-6d", 6 * 4096, lambda: cost.crossover_context(LLAMA_3_8B)),
     ("the-A100-ridge-is-156", 156, lambda: ridge(CHIPS["A100 40GB PCIe"])),
     ("5-tokens-a-second-is-50-ms", 0.05, lambda: cost.tpot_of_rate(5)),

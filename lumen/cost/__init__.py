@@ -32,7 +32,6 @@ from lumen.cost.flops import (
     step_flops,
 )
 from lumen.cost.memory import (
-    cache_saving,
     kv_bytes,
     kv_bytes_per_token,
     kv_saving,
@@ -114,7 +113,6 @@ __all__ = [
     "bits_per_weight",
     "bound_by",
     "bytes_per_value",
-    "cache_saving",
     "cached_prompt_break_even",
     "cached_prompt_price",
     "cached_prompt_saving",

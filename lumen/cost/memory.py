@@ -50,18 +50,6 @@ def kv_saving(num_heads: int, num_kv_heads: int) -> float:
     return num_heads / num_kv_heads
 
 
-def cache_saving(new_tokens: int, prompt: int = 0) -> float:
-    """How many times fewer rows a generation computes with a cache than without.
-
-    Without: every step recomputes all that went before, Σ (P + i) = L·P + L(L+1)/2 rows. With: each row
-    once, P + L. Rows of the linear layers; attention itself saves more.
-    """
-    if new_tokens < 1:
-        raise ValueError(f"At least one token must be generated, got {new_tokens}.")
-    without = new_tokens * prompt + new_tokens * (new_tokens + 1) / 2
-    return without / (prompt + new_tokens)
-
-
 def receptive_field(layers: int, window: int) -> int:
     """How far back a stack of windowed layers can see at most: layers x window. [tokens]"""
     return layers * window

@@ -26,8 +26,6 @@ def totals(prompt: int, answer: int) -> Work:
     + t - 1 rows.
 
     With a cache: P + n - 1. Without: Σ (P + t - 1) = n·P + n(n-1)/2. The twin of `totals` in kv_stepper.js.
-    (`lumen.cost.cache_saving` counts n passes behind a finished prefill, so its sums are those of n + 1
-    passes less one P.)
     """
     if prompt < 1 or answer < 1:
         raise ValueError(f"a prompt and an answer have at least one token each, got {prompt} and {answer}")
@@ -52,7 +50,7 @@ class KVStepper(JSWidget):
         steps: int = 6,
         *,
         title: str = "Computed or read?",
-        lead: str = "One column a token. Orange rows are computed in this pass, blue ones are read.",
+        lead: str = "One column a token, with its Q, K and V. Orange is computed in this pass, blue is read.",
     ) -> None:
         for name, value in (("prompt", prompt), ("steps", steps)):
             if not 1 <= value <= 12:

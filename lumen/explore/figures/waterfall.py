@@ -62,7 +62,13 @@ def waterfall(
     for name, start, size in [*bars, ("measured", 0.0, total)]:
         text = f"{_number(total)} {unit}" if name == "measured" else _label(name, size, total, unit)
         fig.add_annotation(
-            x=max(start, start + size), y=name, text=text, showarrow=False, xanchor="left", xshift=5, align="left"
+            x=max(start, start + size),
+            y=name,
+            text=text,
+            showarrow=False,
+            xanchor="left",
+            xshift=5,
+            align="left",
         )
     for (name, start, size), (following, _, _) in zip(bars, [*bars[1:], ("measured", 0.0, 0.0)], strict=True):
         fig.add_scatter(
