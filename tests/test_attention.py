@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lumen.attention import attention, mask_for, visible
+from lumen.attention import attention, mask_for, visible, weigh_with
 
 from .tiny import relative_error
 
@@ -111,3 +111,61 @@ def test_wrong_shapes_get_a_sentence():
         attention(q[:, :3], k, v, pos2, pos3)
     with pytest.raises(ValueError, match="k_pos"):
         attention(q, k, v, pos2, pos2)
+
+
+@pytest.mark.parametrize("scale", [None, 0.3])
+@pytest.mark.parametrize("num_q, num_k", [(1, 7), (5, 5), (3, 7)])
+def test_values_of_another_width_and_a_scale_equal_torch(num_q, num_k, scale):
+    """Against SDPA with a mask spelled out and K and V repeated; weights handed out are those that were used."""
+    q, k, _ = random_qkv(2, 6, 2, num_q, num_k)
+    v = random_qkv(2, 2, 2, 1, num_k, dim=11, seed=1)[2]
+    q_pos = torch.arange(num_k - num_q, num_k).expand(2, -1)
+    k_pos = torch.arange(num_k).expand(2, -1)
+    seen = torch.ones(num_q, num_k, dtype=torch.bool).tril(num_k - num_q)
+    want = F.scaled_dot_product_attention(
+        q, k.repeat_interleave(3, 1), v.repeat_interleave(3, 1), attn_mask=seen, scale=scale
+    )
+    assert relative_error(attention(q, k, v, q_pos, k_pos, scale=scale), want) < 1e-12
+    for inspect in (True, False):
+        mask = mask_for(q_pos, k_pos, inspect=inspect, dtype=q.dtype)
+        out, weights = weigh_with(q, k, v, mask, scale)
+        assert relative_error(out, want) < 1e-12 and weights.shape == (2, 6, num_q, num_k)
+        assert torch.allclose(weights.sum(-1), torch.ones(2, 6, num_q, dtype=torch.float64))
+        assert not weights[:, :, ~seen].any()
+
+
+def test_both_directions_read_all_but_padding_and_a_window_holds_on_both_sides():
+    q, k, v = random_qkv(2, 4, 2, 5, 5)
+    pos = torch.tensor([[0, 1, 2, 3, 4], [-1, -1, 0, 1, 2]])
+    real = pos >= 0
+    for window in (None, 2):
+        near = (pos[:, :, None] - pos[:, None, :]).abs() < (window or 99)
+        seen = (near & real[:, None, :] & real[:, :, None])[:, None]
+        want = F.scaled_dot_product_attention(
+            q, k.repeat_interleave(2, 1), v.repeat_interleave(2, 1), attn_mask=seen
+        )
+        got = attention(q, k, v, pos, pos, window, causal=False)
+        assert relative_error(got, want) < 1e-12
+    assert mask_for(pos[:1], pos[:1], causal=False).kind == "all"
+
+
+def test_weights_of_a_query_that_sees_nothing_are_zero():
+    q, k, v = random_qkv(1, 2, 2, 2, 3)
+    mask = mask_for(torch.tensor([[-1, 1]]), torch.tensor([[0, 1, 2]]), dtype=q.dtype)
+    out, weights = weigh_with(q, k, v, mask)
+    assert not out[:, :, 0].any() and not weights[:, :, 0].any() and weights[:, :, 1].any()
+
+
+def test_ancestors_restrict_the_new_tokens_and_nothing_else():
+    """Two held keys, then a root and two children: the children do not see each other."""
+    related = torch.tensor([[[1, 0, 0], [1, 1, 0], [1, 0, 1]]], dtype=torch.bool)
+    q_pos, k_pos = torch.tensor([[2, 3, 3]]), torch.tensor([[0, 1, 2, 3, 3]])
+    assert visible(q_pos, k_pos, ancestors=related)[0, 0].int().tolist() == [
+        [1, 1, 1, 0, 0],
+        [1, 1, 1, 1, 0],
+        [1, 1, 1, 0, 1],
+    ]
+    assert visible(q_pos, k_pos, 2, ancestors=related)[0, 0, 2].int().tolist() == [0, 0, 1, 0, 1]
+    q, k, v = random_qkv(1, 2, 2, 3, 5)
+    with pytest.raises(ValueError, match="ancestors must be"):
+        attention(q, k, v, q_pos, k_pos, ancestors=related[:, :2])
