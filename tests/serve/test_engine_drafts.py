@@ -107,7 +107,7 @@ def test_text_ends_and_stops_among_drafts_are_those_of_generate(k):
             [free.tokens[len(want.tokens)]] if want.finish_reason == "stop" and not stop else []
         )
         held = engine.store.prefix.match([*prompt, *free.tokens, 0])
-        assert len(held) * 2 <= len(prompt) + len(ended), "what was rejected at the end is not remembered"
+        assert len(held) * 2 < len(prompt) + len(ended), "what was rejected at the end is not remembered"
         engine.store.pool.release(held)
         text = [*prompt, *want.tokens, 3]
         engine.runner.drafter.answers[tuple(text)] = []
@@ -149,16 +149,21 @@ def test_an_overrun_of_drafts_fails_nobody():
 
 
 def test_a_scheduler_cuts_drafts_that_somebody_else_has_written():
+    """Forty drafts a step reach past the model's last position; the neighbour would have failed with it."""
     model = tiny_llama(torch.float64)
-    engine = Engine(model, num_blocks=20, block_size=4)
-    request = Request("x", [5, 9, 2], 6)
-    engine.add(request)
-    tokens = list(engine.step()[0].tokens)
+    engine = Engine(model, num_blocks=100, block_size=4)
+    tight, other = Request("tight", list(range(1, 41)), 25), Request("other", [9, 8, 7], 20)
+    engine.add(tight)
+    engine.add(other)
+    tokens: dict[str, list[int]] = {"tight": [], "other": []}
     while engine.has_work:
-        engine.scheduler.running[0].drafts = [1, 2] * 20
-        tokens += [t for d in engine.step() for t in d.tokens]
-    assert tokens == alone(model, request)
-    engine.scheduler.audit()
+        for sequence in engine.scheduler.running:
+            sequence.drafts = [1, 2] * 20
+        for delta in engine.step():
+            tokens[delta.request_id] += delta.tokens
+        assert all(len(s.output) <= s.request.max_new_tokens for s in engine.scheduler.running)
+        engine.scheduler.audit()
+    assert tokens == {"tight": alone(model, tight), "other": alone(model, other)}
 
 
 def test_logprobs_stand_for_every_token_of_a_step_and_least_length_holds_inside_drafts():
@@ -182,6 +187,18 @@ def test_logprobs_stand_for_every_token_of_a_step_and_least_length_holds_inside_
             row = logprobs[len(prompt) - 1 + i]
             assert told.token == tokens[i] and told.logprob == pytest.approx(float(row[tokens[i]]), abs=1e-5)
             assert [t for t, _ in told.top] == row.topk(2).indices.tolist()
+
+
+def test_an_end_past_the_least_length_counts_inside_the_same_draft():
+    """The draft begins before the least length and the end stands behind it: the answer ends there."""
+    model = tiny_llama(torch.float64)
+    free = alone(model, Request("x", [5, 9, 2], 12))
+    place = next(i for i in range(4, 12) if free[i] not in free[:i])
+    drafter = Scripted({(5, 9, 2): free}, 11)
+    engine = Engine(model, num_blocks=20, block_size=4, drafter=drafter)
+    for least in (0, 2, place - 1, place):
+        engine.add(Request("x", [5, 9, 2], 12, eos_ids=frozenset([free[place]]), min_new_tokens=least))
+        assert collect(engine)["x"] == (free[:place], "", "stop")
 
 
 def test_a_neighbour_never_changes_a_seeded_answer_with_chosen_drafts():
