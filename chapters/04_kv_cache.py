@@ -459,6 +459,17 @@ markdown(ch04.saving_story())
 #
 # ## What remembering costs
 #
+# Llama-2-7B has seven billion weights of two bytes, and keeps keys and values of every token of every open chat, also
+# in two bytes. Before you see what a token takes:
+
+# %% tags=["predict"]
+my_users = guess(
+    "04-users",
+    "Chats of 4,096 tokens: from how many on are caches more than weights?",
+    unit="users",
+)
+
+# %% [markdown]
 # Per token and layer: one key and one value for each KV head, each as many numbers as a head is wide.
 #
 # $$
@@ -476,6 +487,15 @@ in_chunks(model, sequence[:, :20], 10, mine)
 kappa = cost.kv_bytes_per_token(config, "fp32")
 print(f"κ = {kappa:,.0f} bytes; 20 tokens in MyCache: {mine.nbytes:,}")
 assert mine.nbytes == 20 * kappa == 20 * 2 * 30 * 3 * 64 * 4
+
+# %% tags=["measure"]
+users = ch04.crossing()
+
+# %% tags=["reveal", "nbval-check-output"]
+markdown(ch04.crossing_answer(users))
+
+# %% tags=["reveal", "nbval-ignore-output"]
+ch04.crossing_figure()
 
 # %% tags=["hide-input", "nbval-check-output"]
 table(*ch04.kappa_table(), stack=True)
@@ -496,9 +516,6 @@ markdown(ch04.interview())
 # $$ \text{bytes per step} = W + B \, L \, \kappa $$
 #
 # The first term is shared by the whole batch. The second is each user's own: batching does not make it cheaper.
-
-# %% tags=["hide-input"]
-ch04.crossing_figure()
 
 # %% tags=["hide-input", "nbval-check-output"]
 markdown(ch04.crossing_story())

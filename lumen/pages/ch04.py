@@ -269,6 +269,20 @@ def crossing() -> float:
     return cost.overtaking_batch(CONFIGS["llama-2-7b"], 4096, "fp16")
 
 
+def crossing_answer(users: float) -> str:
+    c = CONFIGS["llama-2-7b"]
+    w, one, kappa = (
+        cost.weight_storage(c, "fp16"),
+        cost.kv_bytes(c, 4096, 1),
+        cost.kv_bytes_per_token(c, "fp16"),
+    )
+    return (
+        f"**{math.ceil(users)} users.** A token leaves 2 · {c.num_layers} · {c.num_kv_heads} · {c.head_dim} · 2 bytes "
+        f"behind, κ = {kappa / 2**10:.0f} KiB, and a chat of 4,096 tokens {one / 1e9:.1f} GB. The {w / 1e9:.1f} GB of "
+        f"weights are {w / one:.1f} chats."
+    )
+
+
 def crossing_figure() -> go.Figure:
     llama, users = CONFIGS["llama-2-7b"], [1, 2, 4, 8, 16, 32]
     fig = figure(
@@ -296,8 +310,8 @@ def crossing_story() -> str:
     w, one = cost.weight_storage(llama, "fp16"), cost.kv_bytes(llama, 4096, 1)
     return (
         f"One user moves {(w + one) / 1e9:.1f} GB a step, six move {(w + 6 * one) / 1e9:.1f}: "
-        f"{(w + 6 * one) / (w + one):.1f} times the bytes for six times the tokens. Left of the crossing most "
-        f"bytes of a "
+        f"{(w + 6 * one) / (w + one):.1f} times the bytes for six times the tokens. Below "
+        f"{math.ceil(crossing())} users most bytes of a "
         "step are shared, right of it most are somebody's own."
     )
 
