@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from lumen.cache import BlockStore, DynamicCache, HashPrefix, StaticCache
 from lumen.cache.traits import Traits
 from lumen.decode import Draft, Drafter, NgramDrafter, generate
 from lumen.decode.accept import accept
-from lumen.sampling import SamplingParams, distribution
+from lumen.decode.row import Row
+from lumen.decode.step import verify
+from lumen.sampling import SamplingParams, Stream, distribution, draw, generators
 
 from .drafters import Model, Scripted
 from .tiny import tiny_gpt, tiny_llama
@@ -326,6 +329,27 @@ def test_the_cache_is_told_once_that_the_prompts_have_ended():
     cache = Told.for_model(model, 3)
     generate(model, PROMPTS, 4, eos_ids=(), cache=cache, prefill_chunk=2)
     assert cache.told == ([5, 1, 7],)
+
+
+class Operators(TorchDispatchMode):
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("kind", ["greedy", "sampled"])
+def test_without_drafts_a_step_is_one_distribution_and_one_draw(kind):
+    """The step that can do more costs nobody more: no operator beside those of `distribution` and `draw`."""
+    params = [GREEDY] * 3 if kind == "greedy" else [SamplingParams(top_p=0.9, seed=i) for i in range(3)]
+    rows = [Row(i, [1], [], p, Stream(p), 9, (2,)) for i, p in enumerate(params)]
+    logits = torch.randn(3, 97, generator=torch.Generator().manual_seed(0))
+    with Operators() as plain:
+        want = draw(distribution(logits, params), generators(params)).tolist()
+    with Operators() as step:
+        new = verify(rows, [Draft()] * 3, logits)
+    assert new == [[t] for t in want] and step.count <= plain.count
 
 
 class Answering(Drafter):
