@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lumen.cache import BlockStore, DynamicCache, HashPrefix, StaticCache
+from lumen.cache import BlockStore, DynamicCache, HashPrefix, RecurrentCache, StaticCache
 from lumen.cache.traits import Traits
 from lumen.decode import Draft, Drafter, NgramDrafter, generate
 from lumen.decode.accept import accept
@@ -316,6 +316,13 @@ def test_a_cache_that_cannot_go_back_far_enough_is_refused_before_anything_runs(
     else:
         (done,) = generate(model, PROMPTS[:1], 12, eos_ids=(), cache=cache, drafter=drafter)
         assert done.tokens == plain.tokens
+
+
+def test_drafts_over_a_recurrent_state_are_refused_before_anything_runs(monkeypatch):
+    model = tiny_llama()
+    monkeypatch.setattr(model, "hidden", None)
+    with pytest.raises(ValueError, match="RecurrentCache can go back 0 positions"):
+        generate(model, [[5, 9]], 4, cache=RecurrentCache(1, 3), drafter=NgramDrafter(2))
 
 
 def test_the_cache_is_told_once_that_the_prompts_have_ended():
