@@ -169,3 +169,16 @@ def test_a_state_is_no_cache_of_keys_and_the_other_way_round():
             call()
     with pytest.raises(NotImplementedError, match="cannot be read"):
         states.read(0)
+
+
+def test_a_tree_over_int8_blocks_needs_nothing_of_them():
+    model = tiny_llama(torch.float64)
+    cache = Int8Store.for_model(model, 20, 4).rows(3)
+    model(*pad(PROMPTS), cache)
+    tree = Tree(cache, [[-1, 0, 0, 2]] * 3)
+    logits = model(torch.tensor([[1, 2, 3, 4]] * 3), tree.pos, tree)
+    tree.accept([[0, 2, 3], [0], []])
+    assert cache.lengths.tolist() == [14, 3, 6]
+    for row, prompt in enumerate(PROMPTS):
+        alone = model(torch.tensor([[*prompt, 1, 3, 4]]))[0, -1]
+        assert relative_error(logits[row, 3], alone) < cache.traits.tolerance
