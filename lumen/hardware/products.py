@@ -43,7 +43,7 @@ class Layers:
     def __init__(self, device: torch.device, dtype: torch.dtype):
         self.device, self.dtype, self.config = device, dtype, probe_shape(device)
         c = self.config
-        up = 2 * c.intermediate_size if c.mlp == "swiglu" else c.intermediate_size
+        up = 2 * c.intermediate_size if c.gated else c.intermediate_size
         heads = (c.num_heads + 2 * c.num_kv_heads) * c.head_dim
         shapes = [
             (c.hidden_size, heads), (c.num_heads * c.head_dim, c.hidden_size),

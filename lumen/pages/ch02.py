@@ -181,7 +181,7 @@ def products(config: ModelConfig, chip: Chip, dtype: object) -> list[tuple[float
     curves = chip.achieved.get(cost.dtype_name(dtype))
     if not curves:
         return []
-    wide = config.intermediate_size * (2 if config.mlp == "swiglu" else 1)
+    wide = config.intermediate_size * (2 if config.gated else 1)
     points = []
     for rows, rate in curves.matmul:
         flops = 2.0 * rows * config.hidden_size * wide

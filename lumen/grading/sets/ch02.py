@@ -90,7 +90,7 @@ def _flops(
     """The formula with one part bent: the usual mistakes."""
     width, queries = config.hidden_size, config.num_heads * config.head_dim
     keys = (kv_heads or config.num_kv_heads) * config.head_dim
-    mlp = matrices or (3 if config.mlp == "swiglu" else 2)
+    mlp = matrices or (3 if config.gated else 2)
     layer = width * (2 * queries + 2 * keys) + mlp * width * config.intermediate_size
     seen = context if config.window is None else min(context, config.window)
     spread = attention_width or (attention_heads or config.num_heads) * config.head_dim
