@@ -68,7 +68,7 @@ def direct(model: Any, tokenizer: Any, asked: list[Prompt]) -> list[dict[str, fl
     clock = Clock()
     parts = {
         name: clock.timed(part, getattr(runner, name))
-        for name, part in (("PackedCache", "pack"), ("distribution", "sample"), ("draw", "sample"))
+        for name, part in (("PackedCache", "pack"), ("verify", "sample"))
     }
     with mock.patch.multiple(runner, **parts):
         engine = Engine(model, tokenizer, num_blocks=512, limits=Limits(max_seqs=STREAMS, token_budget=256))
