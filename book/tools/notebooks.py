@@ -83,8 +83,9 @@ def run(notebook: NotebookNode, folder: Path, label: str) -> None:
 
 def stamp(notebook: NotebookNode) -> str:
     """The hash of the code, of the evidence that it reads, its pages and questions, and its set; no file is empty."""
-    files = [repo.ROOT / "book" / "evidence" / f"{name}.json" for name in sync.evidence_names(notebook)]
-    files += [repo.ROOT / "lumen" / name for name in sync.page_modules(notebook)]
+    pages = [repo.ROOT / "lumen" / name for name in sync.page_modules(notebook)]
+    read = sync.evidence_names(notebook, [page.read_text("utf8") for page in pages if page.is_file()])
+    files = [repo.ROOT / "book" / "evidence" / f"{name}.json" for name in read] + pages
     files += [repo.ROOT / "lumen" / "grading" / "sets" / name for name in sync.graded_sets(notebook)]
     return sync.source_hash(notebook, [file.read_bytes() if file.is_file() else b"" for file in files])
 

@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import jupytext
 import templates
@@ -122,9 +122,9 @@ def _graded(given: dict) -> dict:
     return full
 
 
-def evidence_names(notebook: NotebookNode) -> list[str]:
-    """The published measurements that the code reads, by `load_evidence("name")`."""
-    code = "\n".join(c.source for c in notebook.cells if c.cell_type == "code")
+def evidence_names(notebook: NotebookNode, pages: Iterable[str] = ()) -> list[str]:
+    """The published measurements that the code reads, or that of its pages, by `load_evidence("name")`."""
+    code = "\n".join([*(c.source for c in notebook.cells if c.cell_type == "code"), *pages])
     return sorted(set(re.findall(r"load_evidence\(\s*[\"'](\w+)[\"']", code)))
 
 

@@ -71,6 +71,8 @@ def test_prose_and_set_up_do_not_count_as_a_change_of_code(course):
 def test_outputs_that_quote_an_older_measurement_are_out_of_step(course):
     quotes = executed('bench.load_evidence("speed")')
     assert sync.evidence_names(quotes) == ["speed"] and sync.evidence_names(executed()) == []
+    page = 'def told():\n    return load_evidence("cost_model")["data"]\n'
+    assert sync.evidence_names(quotes, [page]) == ["cost_model", "speed"]
     stamps = {sync.source_hash(quotes, evidence) for evidence in ((b"",), (b"1",), (b"2",))}
     assert len(stamps) == 3
     (course / "book" / "evidence").mkdir(parents=True, exist_ok=True)
@@ -194,3 +196,18 @@ def test_only_changed_code_runs_and_check_sees_what_is_out_of_step(course, capsy
 def test_a_notebook_without_text_is_found(course):
     (course / "chapters/07_stray.ipynb").write_text(nbformat.writes(v4.new_notebook()), "utf8")
     assert notebooks.strays(course) == ["chapters/07_stray.ipynb has no .py beside it"]
+
+
+def test_a_notebook_is_out_of_step_with_evidence_that_its_page_quotes(tmp_path, monkeypatch):
+    """Chapters 02 and 10 read theirs in lumen/pages: new evidence left their tables as they were."""
+    import notebooks
+
+    for folder in ("book/evidence", "lumen/pages"):
+        (tmp_path / folder).mkdir(parents=True)
+    monkeypatch.setattr(notebooks.repo, "ROOT", tmp_path)
+    (tmp_path / "lumen/pages/ch02.py").write_text('told = load_evidence("speed")\n')
+    (tmp_path / "book/evidence/speed.json").write_text("1")
+    text = sync.parse("# %%\nfrom lumen.pages import ch02\n")
+    before = notebooks.stamp(text)
+    (tmp_path / "book/evidence/speed.json").write_text("2")
+    assert notebooks.stamp(text) != before
