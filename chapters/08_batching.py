@@ -398,7 +398,7 @@ ch08.slots_figure()
 # ## Predict: the same engine, another rule
 #
 # Now with a clock. Thirty-two requests wait at the door of `lumen.serve.Engine`, eight slots, answers log-normal with σ = 1
-# and a median of 8 tokens, seed 0. Engine, slots and requests are the same; only the rule of admission differs: static or
+# and a median of 7 tokens, seed 0. Engine, slots and requests are the same; only the rule of admission differs: static or
 # continuous.
 
 # %% tags=["predict"]
@@ -410,7 +410,7 @@ my_rule = guess(
 
 # %%
 SLOTS, REQUESTS = 8, 32
-trace = lognormal_trace(REQUESTS, 128, 1, 8, sigma=1.0, seed=0)
+trace = lognormal_trace(REQUESTS, 128, 1, 7, sigma=1.0, seed=0)
 lengths = trace.output.tolist()
 work = [(prompts[i % 8], length) for i, length in enumerate(lengths)]
 
@@ -426,7 +426,7 @@ def serve(policy, requests, slots=SLOTS):
 
 
 # %% tags=["measure", "nbval-ignore-output"]
-serve("continuous", work[:8])  # warm up
+serve("continuous", [(ids, 2) for ids in prompts])  # warm up
 rounds = {"static": [], "continuous": []}
 for _ in range(3):
     for policy, runs in rounds.items():
@@ -582,14 +582,14 @@ except FileNotFoundError:
 # ## Where it loses
 #
 # **Equal jobs.** Score ten thousand reviews with one word each, overnight: all answers have the same length, all requests
-# are there from the start. Sixteen answers of eight tokens, eight slots:
+# are there from the start. Eight answers of eight tokens, four slots:
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-equal = [(prompts[i % 8], 8) for i in range(16)]
+equal = [(ids, 8) for ids in prompts]
 same = {"static": [], "continuous": []}
 for _ in range(3):
     for policy, runs in same.items():
-        runs.append(serve(policy, equal))
+        runs.append(serve(policy, equal, slots=4))
 counts = len(same["static"][0].steps), len(same["continuous"][0].steps)
 alike = ch08.gain_of(same)
 markdown(ch08.equal_jobs(alike, counts))
@@ -606,7 +606,7 @@ markdown(ch08.equal_jobs(alike, counts))
 table(*ch08.latency_table())
 
 # %% [markdown]
-# That is an upper limit for a program that makes one token a user and step, reads this cache in 16 bits and shares no
+# That is an upper limit for a program that makes one token per user and step, reads this cache in 16 bits and shares no
 # prefixes. [Chapter 6](06_prefix_cache.ipynb) shares them; speculation and caches of fewer bits are planned.
 #
 # **A shared die.** Batching must not change anybody's answer, a random one included. Here is a batcher's classic mistake:

@@ -77,7 +77,7 @@ QUESTIONS = [
         "high by its number of pads. What do you see?",
         "choices": [
             {
-                "text": "Wrong scores: every token believes to stand elsewhere.",
+                "text": "Wrong scores: every token believes it stands elsewhere.",
                 "why": "With RoPE only the distance of two tokens enters their score, and distances are as before.",
             },
             {
