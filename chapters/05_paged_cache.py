@@ -327,7 +327,7 @@ ch05.sizes_figure(used, BLOCKS)
 #
 # That servers used to waste 60 to 80 % of their cache memory stands in
 # [vLLM's announcement](https://blog.vllm.ai/2023/06/20/vllm.html) and, since then, everywhere. It goes back to figure 2 of
-# the [paper](https://arxiv.org/abs/2309.06180), where between 20.4 and 38.2 % of the memory held tokens.
+# the [paper](https://arxiv.org/abs/2309.06180), where 20.4 % (limits reserved) to 38.2 % (lengths known) of the memory held tokens.
 
 # %% tags=["hide-input", "nbval-check-output"]
 oracle = [
@@ -709,8 +709,8 @@ table(*ch05.race_table())
 
 # %% [markdown]
 # All *predicted*, bounds from data sheets. With Llama-3's few KV heads a token is cheap to move and dear to compute, and
-# swapping wins on all three. Llama-2-7B moves four times the bytes, and on an H100 computing a thousand tokens again is
-# faster than fetching them; 32,768 are fetched faster.
+# swapping wins on all three. Llama-2-7B moves four times the bytes, and on an H100 a thousand tokens are computed faster
+# than moved. (32,768 would be moved faster; it was made for 4,096.)
 
 # %% tags=["hide-input", "nbval-check-output"]
 link = hardware.host_link("H100 SXM").bandwidth
@@ -725,7 +725,7 @@ markdown(ch05.recompute_story())
 ch05.pieces_figure()
 
 # %% [markdown]
-# The paper saw the same shape on its own system: swapping wins with large blocks, recomputing with small ones, and
+# That was Llama-3-8B. The paper saw the same shape: swapping wins with large blocks, recomputing with small ones, and
 # between 16 and 64 they are about equal (section 7.3). A cure is to gather a request's blocks on the card first and
 # send keys and values in one transfer each, as `swap_out` does. Swapping also needs memory on the host and code for a
 # second place of blocks; and arithmetic may be idle while many rows [decode](../book/glossary.md#term-decode).

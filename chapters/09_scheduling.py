@@ -293,12 +293,12 @@ def same(ids, written, known):
 
 pairs = zip(asked, whole.answers, strict=True)
 likeliest = all(shortfall(*pair) < 1e-3 for pair in pairs)
-print("whole: every token is the likeliest without a cache:", likeliest)
+print("whole: likeliest without a cache:", likeliest)
 assert likeliest
 for budget, meetings in runs.items():
     theirs = zip(asked, meetings[0].answers, whole.answers, strict=True)
     ok = all(same(*three) for three in theirs)
-    print(f"budget {budget}: every answer is the same: {ok}")
+    print(f"budget {budget}: same answers: {ok}")
     assert ok
 
 # %% [markdown]

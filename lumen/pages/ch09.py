@@ -239,13 +239,14 @@ def trade_misses(runs: Runs, chip: Chip, config: ModelConfig) -> str:
 def missed(est: Estimate, lowest: float, highest: float) -> str:
     """Signed misses of the model, in per cent, and what their sign allows to say."""
     lead = f"The model's {{n}} numbers miss by {lowest:+.0f} to {highest:+.0f} % (median {est.value:+.0f})."
+    small = "is less than a tenth" if abs(est.value) < 10 else "so few cannot tell from none"
     return says(
         est,
         at=0,
         worth=10,
         less=f"{lead} It prices the forward alone; what the engine does between two of them comes on top.",
         more=f"{lead} Its prices, measured operator by operator, are too high here.",
-        same=f"{lead} The middle is off by less than a tenth, or by nothing that so few can show.",
+        same=f"{lead} That {small}.",
     )
 
 
@@ -340,8 +341,8 @@ def ranks_text() -> str:
 # prefill here, decode there: measured --------------------------------------------------------------
 def handover_text(handed: HandOver, layers: int) -> str:
     return (
-        f"{handed.num_bytes / 1e6:.1f} MB in {layers} pieces, during a prefill of {ms(handed.prefill_s)} ms;\n"
-        f"{1e3 * handed.exposed_s:.1f} ms of the journey were left when it ended"
+        f"{handed.num_bytes / 1e6:.1f} MB in {layers} pieces, prefill {ms(handed.prefill_s)} ms;\n"
+        f"{1e3 * handed.exposed_s:.1f} ms of journey left at its end"
     )
 
 
@@ -461,12 +462,12 @@ def crumbs(est: Estimate, whole: float) -> str:
 def traps_text(runs: Runs) -> str:
     """The first trap, with its number from this page."""
     whole, usual = middle(runs[max(runs)]), alone(runs[max(runs)]).value
-    many = [*(b - a for a, b in pairwise(whole.times[0])), *[usual] * 200]
+    more = 200
+    many = [*(b - a for a, b in pairwise(whole.times[0])), *[usual] * more]
     hidden = sorted(many)[int(0.99 * (len(many) - 1))]
     return (
-        f"Here: the longest gap is {ms(max(many))} ms. Over an answer of {len(many) + 1} tokens whose other gaps take "
-        f"{ms(usual)} ms, the mean gap is {ms(sum(many) / len(many))} and p99 {ms(hidden)} (computed from the gaps "
-        "above)."
+        f"Here: the longest gap is {ms(max(many))} ms. With {more} gaps of {ms(usual)} ms more in its answer, the mean "
+        f"gap is {ms(sum(many) / len(many))} ms and p99 {ms(hidden)} (computed)."
     )
 
 
@@ -509,7 +510,7 @@ def recap(runs: Runs, length: int, again: Mapping[str, int], steps: int) -> str:
         f"{again['recompute, with a prefix cache']} with a prefix cache.\n"
         f"- **Nobody starves** when ranks are fixed at arrival and age: in a rush of {RUSHES[1]} s a background job "
         f"waits {max(ageing[1][1]):.1f} s at most instead of {max(strict[1][1]):.0f} (simulated).\n"
-        f"- **Apart** costs κ·L bytes, hidden layer by layer on a link above {made_per_second() / 1e9:.0f} "
+        f"- **Apart** costs κ·L bytes, hidden layer by layer on a link above {made_per_second() / 1e9:.1f} "
         f"GB/s (Llama-3-8B on an H100). It "
         f"serves more where both limits are tight: under gaps of {1e3 * crossing(TTFTS[1]):.0f} ms when a "
         f"first token may take "

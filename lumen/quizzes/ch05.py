@@ -90,7 +90,8 @@ QUESTIONS = [
     },
     {
         "kind": "choice",
-        "question": "In a pool, free blocks and blocks in tables add up to all blocks. Which fault can still be there?",
+        "question": "In a pool, free blocks and blocks in tables add up to all blocks. Which fault alone can "
+        "still be there?",
         "choices": [
             {
                 "text": "Two strangers write into one block.",
