@@ -31,14 +31,14 @@
 #
 # - follow one request through five layers, and say how many milliseconds each of them takes;
 # - build the part that never shows half a character or half a stop string, and break the short versions of it;
-# - predict from two step times how many requests a second a server carries, where its tail bends, and from one
-#   subtraction how long people wait beyond;
+# - predict from two step times how many requests a second a server finishes, where its tail leaves the floor, and from
+#   one subtraction how long people wait beyond;
 # - say how far off a p99 on a dashboard can be, and read off one load test what a server carries under your limits.
 #
 # Needs: [prefill and decode](01_prefill_decode.ipynb), [measuring](03_measuring.ipynb), [batching](08_batching.ipynb),
 # [scheduling](09_scheduling.ipynb); blocks are those of [the paged cache](05_paged_cache.ipynb).
 #
-# New terms: [slot](../book/glossary.md#term-slot), [detokeniser](../book/glossary.md#term-detokeniser),
+# New terms: [detokeniser](../book/glossary.md#term-detokeniser),
 # [server-sent events](../book/glossary.md#term-server-sent-events),
 # [Little's law](../book/glossary.md#term-Little-s-law), [knee](../book/glossary.md#term-knee).
 
@@ -117,9 +117,8 @@ plays = assets.shakespeare()[0]
 #
 # On the command line the server is one line, `lumen serve --model smollm2-135m --port 8000`. Here it runs inside the
 # notebook, so that we can look into it: `Noted` lets every call through and writes down when the named ones began and
-# ended. (The server computes in a thread of its own. On Linux torch keeps a team of helpers for every thread that ever
-# computed, and teams that outnumber the cores slow all of them. So what else this page computes goes through
-# `in_passing_thread`, whose thread ends with the call and takes its team along.)
+# ended. (On Linux torch keeps helpers for every thread that ever computed, and too many slow the server's. So what else
+# this page computes goes through `in_passing_thread`, which takes its helpers along when it ends.)
 
 
 # %%
@@ -334,19 +333,16 @@ class StopHolder:
         self.held += text
         held = self.held
         hits = [s for s in self.stops if s in held]
+        # the one that ends first; of several, the longest
         first = lambda s: (held.find(s) + len(s), -len(s))  # noqa: E731
-        stop = (
-            min(hits, key=first) if hits else None
-        )  # the longest of those
+        stop = min(hits, key=first, default=None)
         if stop is not None:
             return held[: held.find(stop)], stop
         begun = [s[:k] for s in self.stops for k in range(1, len(s))]
         waits = max((len(b) for b in begun if held.endswith(b)), default=0)
-        out, self.held = (
-            held[: len(held) - waits],
-            held[len(held) - waits :],
-        )
-        return out, None
+        sure = len(held) - waits
+        self.held = held[sure:]
+        return held[:sure], None
 
     def finish(self):
         return self.held
@@ -612,7 +608,7 @@ callout("takeaway", ch10.crowd_takeaway(*cells))
 # The bathtub has no queue below $\mu$. Real arrivals have one: they come at random, in crowds and with gaps. How many are
 # inside? Of a step of $a + b\,k$ seconds, $k$ share the $a$. Every request also brings work that nobody shares with it: its
 # prefill and its $n - 1$ times $b$. Call that
-# $w = t_\text{prefill} + (n-1)\,b$. In each second $\lambda w$ goes into such work, so the shared part is stretched by
+# $w = t_\text{prefill} + (n-1)\,b$. Of each second $\lambda w$ goes into such work, so the shared part is stretched by
 # $1/(1 - \lambda w)$, and Little's law gives
 #
 # $$
@@ -621,7 +617,7 @@ callout("takeaway", ch10.crowd_takeaway(*cells))
 #
 # That is a mean. A random crowd of mean $\bar k$ has a spread of about $\sqrt{\bar k}$, and in one moment out of ten it is
 # larger than $\bar k + 1.28\sqrt{\bar k}$. When *that* reaches $B$, one newcomer in ten finds no slot: by then the p90
-# of TTFT has left its floor. It is the [knee](../book/glossary.md#term-knee), and it comes before $\bar k = B$, which in
+# of TTFT has left its floor. That is the [knee](../book/glossary.md#term-knee), and it comes before $\bar k = B$, which in
 # this formula is $\lambda = \mu$ (put it in).
 
 # %% tags=["hide-input", "nbval-ignore-output"]

@@ -486,7 +486,7 @@ def toll_text(est: Estimate) -> str:
         est,
         more="{percent}: {size} more than the forward in it",
         less="{percent}: {size} less than the forward, which one token sent during the next one can explain",
-        same="no difference from the forward that {n} gaps can show",
+        same="none beside the forward that {n} gaps can show",
     )
 
 
