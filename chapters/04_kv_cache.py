@@ -228,9 +228,9 @@ assert max(change(*bottom)) < 1e-4 < encoder["K"]
 markdown(ch04.without_mask(encoder))
 
 # %% [markdown]
-# And the old *queries*? They did not change either. But token 3's query was asked once, at the step that computed token
-# 3's output. Nobody asks it again. Keys and values are different: every later token reads them, in every step. That is
-# why it is called a [KV cache](../book/glossary.md#term-KV-cache) and not a QKV cache.
+# And the old *queries*, under the mask? They stayed, too. But token 3's query was asked once, at the step that computed
+# token 3's output. Nobody asks it again. Keys and values are different: every later token reads them, in every step. That
+# is why it is called a [KV cache](../book/glossary.md#term-KV-cache) and not a QKV cache.
 #
 # Step through it. From here on a *row* is one token on its way through all layers: this chapter counts work in rows.
 
@@ -241,8 +241,8 @@ KVStepper(prompt=5, steps=6)
 # ## Build it
 #
 # A cache has to do three things: keep keys and values per layer, hand them back together with the new ones, and know
-# *which position each [slot](../book/glossary.md#term-slot) holds*. The last one looks like bookkeeping, and every bug of
-# this chapter lives there, so here a position is data: one integer per slot, −1 for "no token here".
+# *which position each [slot](../book/glossary.md#term-slot) holds*. Every bug of this chapter lives in the last one, so
+# here a position is data: one integer per slot, −1 for "no token here". (In code, `rows` are those of the batch.)
 #
 # Models of this course call a cache in a fixed order. `begin(pos)` comes once before the first layer, `update` once per
 # layer, `advance(pos)` once after the last. Attention itself is in the base class, under a single mask rule: a query reads a
@@ -435,7 +435,7 @@ markdown(
 # Count the rows, first behind a single start token. For an answer of $n$ tokens the steps without a cache run 1, 2, 3, … $n$
 # rows, which is $n(n+1)/2$ in all. With a cache they run one row each. The ratio is $(n+1)/2$, so it grows with the answer.
 # Attention goes the same way, one power higher: from $\sum i(i+1)/2 \approx n^3/6$ pairs of a query and a key to
-# $\sum i \approx n^2/2$.
+# $\sum i \approx n^2/2$. The picture is of our answer: its rows count the prompt's tokens, too.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 ch04.law_figure(slow, fast, len(prompt))
@@ -838,9 +838,9 @@ markdown(ch04.policy_story(policies, window, ahead))
 markdown(ch04.rope_story(learned, rope))
 
 # %% [markdown]
-# That does not make dropping free. In every layer above the first, a kept key still carries what its token read from
-# those that are now gone, and a recomputed one does not. A sliding cache is a different model from a recomputed window,
-# with learned positions or without. How good a model it is depends on what is dropped; chapter 13 will measure it.
+# That does not make dropping free. New positions still run out, unless the kept keys are turned back. And above the first
+# layer a kept key carries what its token read from those that are gone; a recomputed one does not. So a sliding cache is a
+# different model from a recomputed window. How good a model depends on what is dropped; chapter 13 will measure it.
 #
 # ## Where it loses
 #

@@ -39,30 +39,24 @@ QUESTIONS = [
         ],
     },
     {
-        "kind": "choice",
-        "question": "The prompt grows from 1 to 2,048 tokens, the answer stays at 512. What happens to the "
-        "factor of work that the cache saves?",
-        "choices": [
+        "kind": "numeric",
+        "question": "A prompt of 10,000 tokens, an answer of 3: how many times fewer rows does a cache compute?",
+        "answer": 3,
+        "tolerance": 0.02,
+        "unit": "×",
+        "right": "30,003 / 10,002: behind a long prompt, n tokens of answer save nearly n times.",
+        "wrong": "Without a cache each of the three steps runs the prompt; with one, only the first.",
+        "slips": [
+            {"answer": 2, "tolerance": 0.02, "why": "(n+1)/2 is for a prompt of one token."},
             {
-                "text": "It grows.",
-                "ok": True,
-                "why": "Without a cache the prompt is run again for each of the 512 tokens: a factor of 461 instead of "
-                "256.5.",
-            },
-            {
-                "text": "It shrinks, because prefill is the same for both.",
-                "why": "Only the first pass is the same for both. The other 511 run the prompt again when there "
-                "is no cache.",
-            },
-            {
-                "text": "It stays at (n+1)/2.",
-                "why": "That formula is for a prompt of one token.",
+                "answer": 1,
+                "why": "One token saves nothing. The second and the third run the prompt again without a cache.",
             },
         ],
     },
     {
         "kind": "choice",
-        "question": "A decode step takes 30 ms at batch 1. At batch 32, with long contexts, it takes 100 ms. "
+        "question": "On a GPU a decode step takes 30 ms at batch 1. At batch 32, with long contexts, it takes 100 ms. "
         "What is the most likely reason?",
         "choices": [
             {
