@@ -425,7 +425,7 @@ ch04.both_figure(slow, fast)
 
 # %% tags=["reveal", "nbval-ignore-output"]
 markdown(
-    f"Rows computed: {work.without:,} without a cache, {work.with_cache:,} with one. "
+    f"Rows computed: {work.without:,} without a cache, {work.without / NEW:.0f} a step; {work.with_cache:,} with one. "
     + ch04.answer_story(ratio, work.ratio, many, one, chip, config)
 )
 
@@ -592,7 +592,7 @@ by_model = [
 reveal(
     guess=my_copy,
     model=by_model[0] / by_model[1],
-    measured=ch04.copy_ratios(steps[4096]),
+    measured=copy,
     unit="×",
     what="dynamic step over static step",
     title=ch04.copy_title(copy),

@@ -73,9 +73,8 @@ def opening(slow: Curves, prompt: int) -> str:
     return (
         f"Without a cache tokens 2 to 5 took {milliseconds(early(slow))} each and the last eight "
         f"{milliseconds(late(slow))} (medians of {len(slow)} runs). "
-        f"The text is the same, token by token. The first step ran {prompt} tokens "
-        f"through "
-        f"the model. The last one without a cache ran {prompt + new - 1}, and all but one of them had been run before."
+        f"With a cache the text was the same. The first step ran {prompt} tokens through the model. The last one "
+        f"without a cache ran {prompt + new - 1}, and all but one of them had been run before."
     )
 
 
@@ -149,7 +148,7 @@ def answer_story(ratio: Estimate, work: float, many: Measured, one: Measured, ch
     """`many`: a pass over 32 rows, about the mean of the steps without a cache; `one`: a pass over one row."""
     weights = cost.weight_bytes(config, "fp32")
     return (
-        f"{saved(ratio, work)} What rows cost can be measured alone. A pass over {many.name.context} rows takes "
+        f"{saved(ratio, work)} What rows cost, alone: a pass over {many.name.context} rows takes "
         f"{milliseconds(many.seconds)}, a pass over one row {milliseconds(one.seconds)}: {many.name.context} times the "
         f"rows, {many.seconds / one.seconds:.1f} times the time. Both read all weights, {weights / 1e9:.2f} GB, which "
         f"at {chip.bandwidth / 1e9:.1f} GB/s is {milliseconds(weights / chip.bandwidth)}; what stands above that is "
@@ -312,19 +311,13 @@ def crossing_story() -> str:
         f"One user moves {(w + one) / 1e9:.1f} GB a step, six move {(w + 6 * one) / 1e9:.1f}: "
         f"{(w + 6 * one) / (w + one):.1f} times the bytes for six times the tokens. Below "
         f"{math.ceil(crossing())} users most bytes of a "
-        "step are shared, right of it most are somebody's own."
+        "step are shared, from there on most are somebody's own."
     )
 
 
 # two ways to keep it ------------------------------------------------------------------------------
 def copy_ratio(steps: Mapping[str, Timing]) -> Estimate:
     return Estimate.ratio(steps["dynamic"], steps["static"])
-
-
-def copy_ratios(steps: Mapping[str, Timing]) -> list[float]:
-    """Dynamic over static, round by round."""
-    pairs = zip(steps["dynamic"].samples, steps["static"].samples, strict=True)
-    return [dynamic / static for dynamic, static in pairs]
 
 
 def copy_title(ratio: Estimate) -> str:
@@ -356,7 +349,9 @@ def copy_table(steps: Mapping[int, Mapping[str, Timing]], kappa: float, bandwidt
 def copied(extra: Estimate, expected: float) -> str:
     """What the copy adds to a step, beside its bytes over the bandwidth, `expected`. [ms]"""
     share = ""
-    if extra.value > 0:
+    if extra.low <= expected <= extra.high:
+        share = f"predicted {expected:.3g} ms, measured {extra}; this run cannot tell the two apart."
+    elif extra.value > 0:
         share = miss(
             expected,
             extra,
