@@ -23,14 +23,14 @@
 # %% [markdown]
 # A dashboard says 40 ms per token. A user says "it hangs". Both looked at the same server in the same minute, and both
 # are right. Below, SmolLM2 writes an answer of 192 tokens, and on the way the server reads somebody else's prompt. The
-# mean gap between two tokens moves by milliseconds; on the screen the text stands still. **How can a mean hide a second?**
+# mean gap between two tokens moves by milliseconds; on the screen the text stands still. **How can a mean hide that?**
 #
 # By the end you can
 #
 # - read TTFT, TPOT, ITL and latency off the arrival times of a stream, and say which of them shows a stall;
 # - compute how many users a slow gap in a hundred, or in a thousand, reaches, and say when the formula does not hold;
 # - say how many times a freeze is undercounted by a tester who waits for every answer, and measure without that error;
-# - give the load at which a promise breaks, for one place and for many, and what a token then costs.
+# - give the load at which a promise breaks, for few places and for many, and what a token then costs.
 #
 # Needs: [prefill and decode](01_prefill_decode.ipynb), [the roofline](02_roofline.ipynb).
 #
@@ -176,7 +176,7 @@ table(rows, headers, sides, stack=True)
 #
 # Many requests make many numbers, and a service is judged by its slow ones. The **percentile** p99 is the value that 99 %
 # of the samples do not exceed. To find it, sort: of $n$ sorted samples it is the one at rank $0.99\,(n-1)$, counted from 0,
-# and between two ranks one goes straight from one sample to the next. p50 is the median.
+# and between two ranks one interpolates linearly. p50 is the median.
 #
 # A promise, an **SLO**, puts limits on such numbers: say, TTFT within 500 ms and TPOT within 30 ms, for 99 of 100
 # requests. **Goodput** counts only the requests that kept every limit, per second. A failed request is never good.
@@ -412,9 +412,9 @@ def load_test(count, gap, *, wait, most=1):
 #
 # ## Predict: one freeze
 #
-# A request is one token behind a short prompt. The time that it takes alone is the *service time* $s$. The *load* is
-# the share of time in which the server is busy: one request every $s / 0.6$ is a load of 60 %. Once, the server freezes:
-# it reads long prompts of somebody else first. Both times, each measured alone:
+# A request asks for one token behind a short prompt; alone it takes the *service time* $s$. The *load* is the share of
+# time in which the server is busy: one request every $s / 0.6$ is a load of 60 %. The tester sends on time, the server
+# takes one request at a time. Once it freezes: it reads somebody else's long prompts first. Both times, measured alone:
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 LOAD, REQUESTS, ROUNDS = 0.6, 60, 3
@@ -498,7 +498,7 @@ markdown(ch03.testers_text(testers))
 # ten or more like a closed one. For an open loop make the schedule before the run, send every request on time, in a task
 # of its own, and measure from then. Correcting a waiting tester's numbers afterwards, as above, is second best.
 #
-# In the explorer the same tester has one connection for each place of the server. Pull the freeze to 0 with even
+# In the explorer the tester who waits has one connection for each place of the server. Pull the freeze to 0 with even
 # arrivals: both testers agree. Raise it. Then set it to 0 again, choose random arrivals and raise the load.
 
 # %%
@@ -765,7 +765,7 @@ table(rows, headers, sides, stack=True)
 # | the first call is timed | a compiled step or a cold cache is part of the median | `bench` throws warm-ups away |
 # | a GPU that is not waited for | a step takes microseconds | `bench` waits for the device before and after |
 # | latency from the sending | p99 is flat until the server is on fire | records keep the intended time; `lumen load` reports both |
-# | too few requests | a new p99 every run | queues run to two million requests; tables name the number of samples |
+# | too few requests | a new p99 every run | queues run to two million requests |
 # | failed requests dropped in silence | the fastest server is the one that refuses | failures are counted, and never good |
 #
 # </div>
