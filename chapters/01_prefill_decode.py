@@ -114,8 +114,8 @@ print(textwrap.fill(answer.text, 72))
 
 # %% [markdown]
 # It is a small model; what we want of it is its clock. Two times matter: from the start to the first token, and from each
-# token to the next. `bench` measures both for this size once a machine and keeps them, with their samples: whatever page
-# of the course speaks of this step, speaks of this number.
+# token to the next. `bench` measures both once per machine and keeps them: every page that speaks of this step quotes
+# this number.
 
 # %% tags=["nbval-ignore-output"]
 read = bench.prefill(model, prompt=256)
@@ -156,9 +156,9 @@ def greedy(model, prompt, n):
 # its input is the last one's output. But it is wasteful. Pass 20 runs the whole prompt again to get one new row.
 # (A *row* is one token on its way through the model: one row of each matrix of numbers that the layers hand on.)
 #
-# A layer never needs the old rows again, only two vectors that each of them left behind, its key and its value
-# ([chapter 4](04_kv_cache.ipynb) shows why). Keep those in a cache, and each pass is given only what is new. Step through
-# it: orange rows are computed, blue ones read from the cache.
+# A layer never needs the old rows again, only two vectors that each of them left behind, its key K and its value V
+# ([chapter 4](04_kv_cache.ipynb) shows why, and why the query Q serves only once). Keep those in a cache, and each pass
+# is given only what is new. Step through it: orange is computed, blue read from the cache.
 
 # %% tags=["hide-input"]
 KVStepper(prompt=5, steps=6, title="Prefill once, then one row a step")
@@ -253,9 +253,9 @@ callout(
 #
 # ## The same weights, another number of rows
 #
-# A layer is four matrices (q, k and v are joined into one, gate and up into another) and a little glue. Whatever number
-# of rows comes in, each is multiplied by the same matrices: with many rows that is a matrix-matrix product (GEMM), with
-# one row a matrix-vector product (GEMV).
+# A layer is four matrices (q, k and v are joined into one, gate and up into another) and a little glue; the table adds
+# up all layers. However many rows come in, the matrices are the same: with many rows that is a matrix-matrix product
+# (GEMM), with one row a matrix-vector product (GEMV).
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 table(*ch01.matrices(config, dtype, len(prompt)), stack=True)
@@ -341,7 +341,8 @@ callout(
 #
 # If a decode step is one read of the weights, its time has a floor that needs no benchmark: bytes a step over bandwidth.
 # The step also reads the cache of all earlier tokens, which is small here. Between the floor and the clock stands what
-# the formula leaves out. Each part of it was measured by itself, on this machine; the *residual* is what remains:
+# the formula leaves out. Each part was measured by itself, on this machine; the *residual* is what remains, below zero
+# where the parts alone took longer than the step:
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 far_step = bench.decode_step(model, context=1024)  # shares its axis, below

@@ -165,9 +165,9 @@ markdown(
 #
 # **Predict** · difficulty 2 of 5 · importance 4 of 5 · 8 minutes · 2 points
 #
-# 7 billion parameters in 16 bits, on an A100 that reads 2.0 TB/s and does 312 TFLOP/s in 16 bits. A prompt of 2,048
-# tokens is bound by arithmetic (leave attention out), a token of the answer by bandwidth. How many **tokens of answer**
-# take as long as the prompt?
+# 7 billion parameters in 16 bits, on an A100 that reads 2.0 TB/s (rounded) and does 312 TFLOP/s in 16 bits. A prompt of
+# 2,048 tokens is bound by arithmetic (leave attention out), a token of the answer by bandwidth. How many **tokens of
+# answer** take as long as the prompt?
 #
 # <details><summary>Hint 1: what is asked, in other words</summary>
 #
