@@ -326,9 +326,9 @@ def growth_story(
     weights = cost.weight_bytes(config, dtype)
     even = weights / cost.kv_bytes_per_token(config, dtype) / users
     return (
-        f"The step reads the same {weights / 1e6:.0f} MB of weights as before. {long - short:,} more tokens of context "
-        f"add {extra / 1e6:.0f} MB of cache, {100 * extra / weights:.0f} %. {growth(tpot, long, short)} The prefill, "
-        "in contrast, multiplies every row of the prompt.\n\n"
+        f"The step reads the same {weights / 1e6:.0f} MB of weights. {long - short:,} more tokens of context add "
+        f"{extra / 1e6:.0f} MB of cache, {100 * extra / weights:.0f} %, and attention's work on them, a bar of its own "
+        f"below. {growth(tpot, long, short)} The prefill multiplies every row of the prompt.\n\n"
         f"That is one user; {users} share the read of the weights and bring {users} caches. At {even:,.0f} tokens "
         "each, the caches weigh as much as the weights."
     )
@@ -339,8 +339,12 @@ def long_waterfall(
 ) -> go.Figure:
     context = step.name.context
     parts = cost.waterfall(config, chip, "decode", step.seconds, 1, context, dtype)
-    cache = cost.predict_decode(config, chip, context, 1, dtype).parts["attention"]
-    title = f"At {context:,} tokens of context the cache takes {milliseconds(cache)} of {milliseconds(step.seconds)}"
+    taken = cost.predict_decode(config, chip, context, 1, dtype).parts["attention"]
+    above = dict(parts).get("attention", 0.0)  # below zero when the chip's own cache feeds it
+    inside = f", {milliseconds(taken - above)} of it in the floor" if above >= 0 else ""
+    title = (
+        f"At {context:,} tokens attention takes {milliseconds(taken)} of {milliseconds(step.seconds)}{inside}"
+    )
     return waterfall(parts, title, until=longest((step, beside), config, chip, dtype))
 
 
