@@ -135,8 +135,8 @@ markdown(ch02.two_ratios(decode, chip, dtype))
 # \end{aligned}
 # $$
 #
-# On a CPU the three add up like this. A GPU works on one operator while its host starts the next, so there the third clock
-# is one more term inside the max.
+# On a CPU the starts come on top. A GPU works on one operator while its host starts the next, so there the third clock is
+# one more term inside the max.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 markdown(ch02.third_clock(config, chip, dtype))
@@ -156,14 +156,15 @@ ch02.picture(config, decode, prefill, chip, dtype)
 # Open circles are one product alone: 1, 2, 4 … rows by the widest matrix of a layer, its own start included, from what
 # `hardware.measure()` timed. The lab [below](#play) times the same product.
 #
-# So three different things would help decode. More arithmetic for each byte moves the point *right, along the slope*: more
-# users, fewer bits. Fewer starts and faster products move it *up*.
+# So decode can be helped in two ways. More arithmetic for each byte moves the point *right, along the slope*: more users,
+# fewer bits. Fewer starts and faster products move it *up*.
 #
 # ## Where the time goes
 #
 # Products, attention, small operators and starts were each timed alone; added up for the operators of SmolLM2 they
 # forecast the pass. No number in that was fitted to a pass; *which* operators count, and how they are timed, was mended
-# while misses were looked at. The decode step: its floor, what each kind of operator adds, and in orange what is left.
+# while misses were looked at. The decode step: its floor, what each kind of operator adds (products: about as far as the
+# leftmost circle lies below the slope), and in orange what is left.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 ch02.waterfall_figure(config, decode, chip, dtype)
@@ -330,7 +331,7 @@ del watched
 # %% [markdown]
 # ## Where it loses
 #
-# For a large model two clocks go far. Make it small, and they say next to nothing.
+# The smaller a model, the less two clocks say.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 toy = lumen.ModelConfig("toy-24x32", 64, 24, 32, 4, 2, 8, 32, 64)

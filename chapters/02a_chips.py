@@ -77,7 +77,7 @@ markdown(chips.reading())
 # %% [markdown]
 # What a million tokens would cost at the number of users above, prompts not counted. The prices per hour are estimates of
 # mid-2025 for one chip on demand, made to reckon with; beside them what Lambda and Modal asked on 7 May 2026, where it was
-# read. Differences of a fifth are differences between two days or two vendors, and programs differ by more (next section).
+# read. Chips no further apart than the two columns may change places, and programs differ by more (next section).
 
 # %% tags=["hide-input", "nbval-check-output"]
 rows, headers, sides = chips.prices_table()

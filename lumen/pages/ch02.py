@@ -198,12 +198,13 @@ def roof(
     fig = figure(title, x="arithmetic intensity (FLOP per byte)", y="arithmetic done (FLOP/s)", height=360)
     log_axis(fig, "x", [1, 10, 100, 1000])
     log_axis(fig, "y")
-    corners = [low, ridge, high]
+    alone = products(config, chip, dtype)
+    corners = [low, ridge, max([high, *(x for x, _ in alone)])]
     fig.add_scatter(
         x=corners, y=[cost.roofline(x, chip, dtype) for x in corners], mode="lines", hoverinfo="skip",
         line={"color": palette.grey, "width": 3},
     )  # fmt: skip
-    if alone := products(config, chip, dtype):
+    if alone:
         x, y = zip(*alone, strict=True)
         fig.add_scatter(
             x=x, y=y, mode="markers", marker={"size": 6, "color": palette.grey, "symbol": "circle-open"},
@@ -312,6 +313,18 @@ def sharing(est: Estimate, users: int, flops: float, moved: float) -> str:
     )
 
 
+@sentence(example={"few": 1, "many": 2}, more_words=["longer"], less_words=["less time"])
+def dip(est: Estimate, few: int, many: int) -> str:
+    """A step for `many` users against one for `few`, where its median is the lower one."""
+    head = f"{many} users took {{x}} times as long as {few} ({{low}} to {{high}}, n = {{n}}): "
+    return says(
+        est,
+        more=head + "longer, as it should be.",
+        same=head + "this run cannot tell them apart.",
+        less=head + "less time for more work, and no experiment here says why.",
+    )
+
+
 def users_text(config: ModelConfig, sweep: Mapping[int, Pass], taken: Mapping[int, Timing], chip: Chip, dtype: Any,
                users: int = 8) -> str:  # fmt: skip
     """The answer to the first question: what grew, and where the forecast says it grew."""
@@ -326,6 +339,8 @@ def users_text(config: ModelConfig, sweep: Mapping[int, Pass], taken: Mapping[in
         f"{milliseconds(matrices[a])} against {milliseconds(matrices[b])}: so they were when timed alone."
         for a, b in dents[:1]
     )
+    dips = [(a, b) for a, b in pairwise(sorted(taken)) if taken[b].median < taken[a].median]
+    fell = "".join(f" {dip(Estimate.ratio(taken[b], taken[a]), a, b)}" for a, b in dips[:1])
     off = [percent(said[n].seconds / sweep[n].measured.value - 1, signed=True) for n in (1, users)]
     why = f"Of the single step it missed {off[0]}, of the step for {users} {off[1]}; no experiment here says why."
     return (
@@ -335,7 +350,7 @@ def users_text(config: ModelConfig, sweep: Mapping[int, Pass], taken: Mapping[in
         f"the matrix products go from {milliseconds(matrices[1])} to {milliseconds(matrices[users])}, "
         f"attention from {milliseconds(said[1].parts['attention'])} to "
         f"{milliseconds(said[users].parts['attention'])}, the operator starts from "
-        f"{milliseconds(said[1].parts['overhead'])} to {milliseconds(said[users].parts['overhead'])}.{dent}"
+        f"{milliseconds(said[1].parts['overhead'])} to {milliseconds(said[users].parts['overhead'])}.{dent}{fell}"
     )
 
 
@@ -376,7 +391,7 @@ def under_roof(est: Estimate, reached: float, roof: float) -> str:
     """What a low MFU means: how much of one user's roof was reached, in percent."""
     head = (
         "A low MFU in decode is by itself no fault of the program: for one user the roof is at "
-        f"{_share(min(roof, 1.0))}. This one reached {_share(reached)}, "
+        f"{percent(min(roof, 1.0), 1)}. This one reached {_share(reached)}, "
     )
     tail = " What is missing to the roof is what the waterfall shows above its floor."
     return says(
@@ -401,17 +416,27 @@ def full(length: int) -> tuple[int, float]:
     return most, cost.step_intensity(llama, most, length)
 
 
+def longest(users: int) -> tuple[int, int]:
+    """The longest contexts at which `users` of Llama-3-8B fit an H100, and at which their step reaches its ridge."""
+    llama, h100 = CONFIGS["llama-3-8b"], hardware.CHIPS["H100 SXM"]
+    fit = [n for n in range(1, 2049) if cost.max_users(h100.memory, llama, n, reserve=RESERVE) >= users]
+    reach = [n for n in range(1, 2049) if cost.step_intensity(llama, users, n) >= hardware.ridge(h100)]
+    return max(fit), max(reach)
+
+
 def batching_text() -> str:
     ridge = hardware.ridge(hardware.CHIPS["H100 SXM"])
+    fit, reach = longest(1024)
     short, middle, long = (full(n) for n in LENGTHS)
     limit = (
         CONFIGS["llama-3-8b"].num_heads / CONFIGS["llama-3-8b"].num_kv_heads
     )  # 4 L d_q FLOPs, 4 L d_kv bytes
     return (
         f"With a tenth of the 80 GB kept free for the program, Llama-3-8B in 16 bits leaves room for {short[0]:,} "
-        f"users of 512 tokens, {middle[0]:,} of 2,048, {long[0]:,} of 8,192. These last do {long[1]:.0f} FLOP per "
-        f"byte, and the ridge is at {ridge:.0f}. Users add intensity to the *weights*. A cache is read for one user "
-        f"alone. In this model {limit:.0f} query heads share the keys and values of one KV head, so in 16 bits the "
+        f"users of 512 tokens, {middle[0]:,} of 2,048, {long[0]:,} of 8,192; 1,024 fit up to {fit} tokens and reach "
+        f"the ridge of {ridge:.0f} up to {reach}. The {long[0]:,} do {long[1]:.0f} FLOP per byte. Users "
+        "add intensity to the *weights*. A cache is read for one user alone. "
+        f"In this model {limit:.0f} query heads share the keys and values of one KV head, so in 16 bits the "
         f"cache's part of a step stays at {limit:.0f} FLOP per byte, however many users there are."
     )
 
@@ -734,7 +759,7 @@ def control_text(rates: Mapping[int, Timing], chip: Chip) -> str:
     )
 
 
-@sentence(example={"large": 256.0}, more_words=["too high"], less_words=["this was"])
+@sentence(example={"large": 256.0}, more_words=["too high"], less_words=["too low"])
 def right_end(est: Estimate, large: float, sure: float = 0.05) -> str:
     """The rate of the largest array, in roofs; `sure` is the share by which the roof is uncertain."""
     head = f"Even {large:g} MiB come at {{x}} times ({{low}} to {{high}}, n = {{n}}) the roof"
@@ -746,8 +771,9 @@ def right_end(est: Estimate, large: float, sure: float = 0.05) -> str:
         "MBU here is too high by as much.",
         same=f"The {large:g} MiB come at {{x}} times ({{low}} to {{high}}, n = {{n}}) the roof, as they should "
         f"(it is sure to {percent(sure)}).",
-        less=f"The {large:g} MiB come at {{x}} times ({{low}} to {{high}}, n = {{n}}) the roof: this was a slower "
-        "minute than that of `hardware.measure()`.",
+        less=f"The {large:g} MiB come at {{x}} times ({{low}} to {{high}}, n = {{n}}) the roof, the best look of "
+        f"`hardware.measure()`, which is sure to {percent(sure)}. A pass in a minute as slow as this one shows an MBU "
+        "too low by as much.",
     )
 
 

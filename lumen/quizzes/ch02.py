@@ -10,8 +10,8 @@ MBU, MFU = (100 * 60 * 15e9 / most for most in (A100.bandwidth, A100.peak()))  #
 QUESTIONS = [
     {
         "kind": "choice",
-        "question": "A model with 16-bit weights decodes for one user on an H100 (ridge 295 FLOP per byte). Its MFU is "
-        "0.3 %. What can a better program gain, with these weights and this one user?",
+        "question": "A model with 16-bit weights decodes a short context for one user on an H100 (ridge 295 FLOP per "
+        "byte). Its MFU is 0.3 %. What can a better program gain, with these weights and this one user?",
         "choices": [
             {
                 "text": "Hardly anything: its MBU is about 90 %",

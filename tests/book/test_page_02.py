@@ -83,7 +83,7 @@ def test_memory_above_its_roof_is_not_passed_over():
     for rate, words in (
         (4.5e10, "too high by as much"),
         (4.04e10, "as they should"),
-        (3e10, "slower minute"),
+        (3e10, "too low by as much"),
     ):
         rates = {n: Timing((n / (rate if n == 2**28 else 1.6e11),) * 6) for n in (2**23, 2**28)}
         assert words in ch02.control_text(rates, chip)

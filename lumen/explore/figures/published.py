@@ -126,7 +126,7 @@ def published_rows(rows: Sequence[Miss] | None = None) -> None:
             [
                 f"{chips}: {m.model}, {bits}",
                 f"{m.phase}, batch {m.batch}, {lengths}",
-                f"{1e3 * row.measured:,.3g} ms",
+                f"{1e3 * row.measured:,.0f} ms" if row.measured >= 1 else f"{1e3 * row.measured:.3g} ms",
                 percent(row.signed, signed=True),
                 f"[{m.source.date}]({m.source.url})",
             ]
