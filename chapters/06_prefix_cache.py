@@ -38,8 +38,8 @@
 #
 # Needs: [the KV cache](04_kv_cache.ipynb), [the paged cache](05_paged_cache.ipynb).
 #
-# New terms: after chapter 1's [TTFT](../book/glossary.md#term-TTFT) now
-# [prefix cache](../book/glossary.md#term-prefix-cache) and [radix tree](../book/glossary.md#term-radix-tree).
+# New terms: [prefix cache](../book/glossary.md#term-prefix-cache), [radix tree](../book/glossary.md#term-radix-tree);
+# from chapter 1: [TTFT](../book/glossary.md#term-TTFT).
 
 # %% tags=["setup", "hide-input", "nbval-ignore-output"]
 import importlib
@@ -331,7 +331,7 @@ markdown(ch06.published_table(record))
 #
 # ## Build it
 #
-# Ask for a block by its sixteen tokens and you get the wrong one, as we saw: the same tokens behind another beginning are
+# Ask for a block by its sixteen tokens and you may get a wrong one, as we saw: the same tokens behind another beginning are
 # other numbers. Ask for it by everything from the first token on, and the keys grow with the prompt. The way out, taken by
 # vLLM's [automatic prefix caching](https://docs.vllm.ai/en/latest/design/prefix_caching/), is a chain. A block's key is a
 # hash of **its parent's key and its own tokens**. The parent's key stands for all that came before, so each key does, at a
@@ -822,8 +822,8 @@ for label, done in controls.items():
     pairs = zip(done.tokens, truth.tokens, strict=True)
     right[label] = sum(a == b for a, b in pairs)
     print(
-        f"{label:18} {done.num_cached_tokens:2} tokens found, "
-        f"{right[label]} of 8 of the answer right"
+        f"{label:18} {done.num_cached_tokens:2} found, "
+        f"{right[label]} of 8 right"
     )
 assert right["adapter in the key"] == 8 > right["adapter forgotten"]
 
@@ -846,15 +846,15 @@ for hit in (12, found(12, 12, block=4)):
 
 # %% [markdown]
 # Keys and values of a whole prompt do not contain its next token. Only the last row, on its way through the model, does.
-# nano-vLLM has met [the crash](https://github.com/GeeeekExplorer/nano-vllm/issues/114), and vLLM, while it ran one single token
-# again, [a quieter fault](https://github.com/vllm-project/vllm/pull/11186): the last block was left out of the chain. What
-# is left of that is the rule above: whole blocks, and the last one runs again.
+# nano-vLLM has met [the crash](https://github.com/GeeeekExplorer/nano-vllm/issues/114). vLLM once ran that one token alone
+# again and met [a quieter fault](https://github.com/vllm-project/vllm/pull/11186): the last block was left out of the chain.
+# Hence the rule above: whole blocks, and the last one runs again.
 #
 # ## How this could fool you
 #
 # | trap | how it looks | guard here |
 # | --- | --- | --- |
-# | the benchmark sends the same prompts in every repeat | TTFT of a fraction | every repeat has [its own end](#predict-512-shared-32-new), and what was found is asserted |
+# | the benchmark sends the same prompts in every repeat | a TTFT far too low | every repeat has [its own end](#predict-512-shared-32-new), and what was found is asserted |
 # | the answer is sent back as *text* in the next turn | fewer hits: tokens need not survive decoding and encoding | [the chat](#predict-a-chat-of-ten-turns) carries token ids |
 # | hit rate taken for correctness | a cache that forgets the adapter finds more | [logits without a cache](#equal-to-whom), and [a control that must fail](#two-negative-controls) |
 #

@@ -271,6 +271,9 @@ def rooms_story(rates: Mapping[tuple[str, int], float], rooms: Sequence[int]) ->
     )
 
 
+SAME = ", no difference of a tenth that this run can show"
+
+
 @sentence(example={"name": "chained keys"}, more_words=["longer"], less_words=["shorter"])
 def pool_size(ratio: Estimate, name: str) -> str:
     """A lookup among many remembered blocks over one among few."""
@@ -278,7 +281,7 @@ def pool_size(ratio: Estimate, name: str) -> str:
         ratio,
         worth=0.1,
         more=f"{{estimate}} by {name}, {{size}} longer",
-        same=f"{{estimate}} by {name}, no difference of a tenth that this run can show",
+        same=f"{{estimate}} by {name}{SAME}",
         less=f"{{estimate}} by {name}, {{size}} shorter",
     )
 
@@ -290,10 +293,13 @@ def lookup_story(lookups: Mapping[str, Timing], few: int, many: int, prefill: fl
         ratio = Estimate.ratio(lookups[f"{kind} many"], lookups[f"{kind} few"])
         parts.append(pool_size(ratio, name))
         times.append(f"{1e6 * lookups[f'{kind} many'].median:,.0f} µs by {name}")
+    told = "; ".join(parts)
+    if all(part.endswith(SAME) for part in parts):  # said once for both
+        told = " and ".join(part.removesuffix(SAME) for part in parts) + SAME
     return (
         f"A prompt of 64 blocks is found among {many:,} remembered ones in {' and in '.join(times)}, which compares "
         f"tokens and needs no digest; to run it would take {1e3 * prefill:,.0f} ms, predicted. Against a pool that "
-        f"remembers {few:,} it takes {'; '.join(parts)}."
+        f"remembers {few:,} it takes {told}."
     )
 
 
@@ -354,9 +360,9 @@ def links_story(tokens: int = 1000) -> str:
     moved, again = cost.kv_bytes(llama, tokens), cost.predict_prefill(llama, h100, tokens).seconds
     disk = hardware.LINKS["NVMe SSD"].seconds(moved)
     return (
-        f"{moved / 1e6:.0f} MB. Both sides are bounds: a link at its full rate, a chip at its full peak. One drive "
-        f"takes {disk / again:.1f} times as long as that prefill, so it wins against a prefill that reaches less than "
-        f"{percent(again / disk)} of the peak. Latency, copies on the way and other traffic come on top."
+        f"They are {moved / 1e6:.0f} MB of cache. Both sides are bounds: a link at its full rate, a chip at its full "
+        f"peak. One drive takes {disk / again:.1f} times as long as that prefill, so it wins against a prefill that "
+        f"reaches less than {percent(again / disk)} of the peak. Latency, copies on the way and other traffic come on top."
     )
 
 

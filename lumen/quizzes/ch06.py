@@ -61,22 +61,22 @@ QUESTIONS = [
     },
     {
         "kind": "choice",
-        "question": "Why are leaves evicted before their parents?",
+        "question": "Of a known prompt of ten blocks and a bit, the first block was evicted. How many of the ten are "
+        "found when it is sent again?",
         "choices": [
             {
-                "text": "A child without its parent cannot be found.",
+                "text": "Nine",
+                "why": "They are in memory, and right. But a lookup begins at the first token and stops at the gap.",
+            },
+            {
+                "text": "None",
                 "ok": True,
-                "why": "A lookup walks from the first token. What lies behind a gap only takes up room, at least "
-                "until somebody runs the parent again.",
+                "why": "What lies behind the gap only takes up room, until somebody runs the first block again. That "
+                "is why leaves go before their parents.",
             },
             {
-                "text": "Parents are larger.",
-                "why": "With blocks of one size they are not. What counts is that lookups pass through them.",
-            },
-            {
-                "text": "Somebody is always reading a parent.",
-                "why": "Not once its requests have ended. Then a parent is as free to go as a leaf, and still "
-                "has to wait for it.",
+                "text": "Eight",
+                "why": "The bit behind the tenth block is what has to run. The lookup stops long before it.",
             },
         ],
     },
