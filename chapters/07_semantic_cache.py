@@ -35,7 +35,7 @@
 # By the end you can
 #
 # - say what belongs in the key of a cache that needs no judgement, and what no key can hold;
-# - turn a question into a vector by hand, and find its nearest neighbour among 100,000;
+# - turn a question into a vector by hand, and choose an index for 100,000 of them;
 # - choose a threshold on one set of labelled pairs, count its hits on others, and say how sure the count is;
 # - work out, from the traps in your traffic, how many of the hits are right.
 #
@@ -138,7 +138,7 @@ print("the opposite is nearer than the paraphrase:", opposite > same)
 assert opposite > same > 0.5 > abs(unrelated)
 
 # %% [markdown]
-# A threshold that lets the paraphrase (1) in lets the opposite (2) in, too. So behind it somebody reads both texts, and even then the
+# A threshold that lets the paraphrase (1) in lets the opposite (2) in, too. So behind it somebody reads both texts, and even then a
 # wrong answer gets through (4). This chapter builds the picture, gate by gate, and counts.
 #
 # ## First, the cache that needs no judgement
@@ -230,13 +230,13 @@ assert np.allclose(ours, theirs, atol=1e-4) and not same_as
 #
 # For vectors $q$ and $s$ of length 1, with an angle of $\theta$ between them,
 #
-# $$\cos\theta = q \cdot s \qquad\text{and}\qquad |q - s|^2 = 2 - 2\,\cos\theta$$
+# $$\cos\theta = q \cdot s, \quad |q - s|^2 = 2 - 2\cos\theta$$
 #
 # So inner product, cosine and Euclidean distance all name the same neighbour, and an index may use whichever is fastest.
 # The last one runs the other way: *small* is near. Read which one a setting means.
-# [GPTCache](https://github.com/zilliztech/GPTCache)'s `similarity_threshold` of 0.8, for one, is no cosine. It is a share of the
-# range of its evaluator. The one that `init_similar_cache` takes by itself has a range of 0 to 4, so a hit needs a distance of $4 - 0.8 \cdot 4 = 0.8$ or less. Where
-# the store returns squared distances, as FAISS does, the equation above makes a cosine of 0.6 of it.
+# [GPTCache](https://github.com/zilliztech/GPTCache)'s `similarity_threshold` of 0.8, for one, is no cosine. It is a share of a
+# range, with `init_similar_cache` of 0 to 4, so a hit needs a distance of $4 - 0.8 \cdot 4 = 0.8$ or less. The store behind it, FAISS,
+# returns *squared* distances: by the equation above, a cosine of 0.6 or more.
 #
 # Where do the directions come from? From [contrastive training](https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2)
 # on about a billion pairs of texts that occurred together: a question and its answer, a title and its article. In a batch each
@@ -275,9 +275,9 @@ markdown(ch07.planets(swapped, same))
 # ## A thousand pairs, with traps on both sides
 #
 # Single examples prove little. The course brings pairs of questions, labelled: may the answer to the first be given to the second?
-# Pairs that may hit come in other words (*paraphrase*) and in nearly the same words (*retyped*). Those that must miss, the traps, come in
-# nearly the same words (*opposite*, *entity*, *number*, *roles*) and in other words (*cousin*: another question about the same
-# thing); *unrelated* ones and follow-ups (*context*) are harmless. So neither the cosine nor the spelling gives the label away by
+# Pairs that may hit come in other words (*paraphrase*) and in nearly the same words (*retyped*). Those that must miss, *traps* for short,
+# come in nearly the same words (*opposite*, *entity*, *number*, *roles*), in other words (*cousin*: another question about the same
+# thing), and as harmless ones (*unrelated*; *context*: follow-ups). So neither the cosine nor the spelling gives the label away by
 # itself. *Overlap* (Jaccard's): the words that both have, as a share of all words of the two.
 
 # %% tags=["measure", "nbval-ignore-output"]
@@ -315,13 +315,14 @@ table(
 # %% [markdown]
 # ## Where to draw the line
 #
-# At which cosine is a question the same question? *Recall* is the share of the pairs that may hit, of both kinds, that do. A [false hit](../book/glossary.md#term-false-hit) hands somebody the answer to
-# another question. Behind a share stands its 95 % interval (Wilson's).
+# At which cosine is a question the same question? *Recall*: of the pairs that may hit, the share that do.
+# *[False hits](../book/glossary.md#term-false-hit)*: of those that must miss, the share that hit, no share of the hits. Behind a
+# share stands its 95 % interval (Wilson's).
 #
 # ### Predict
 #
-# A threshold of 0.8: GPTCache's setting, taken for a cosine. As a model, take a test set whose wrong pairs are unrelated questions: it
-# shows no false hit.
+# A threshold of 0.8, [reported](https://github.com/vllm-project/semantic-router/pull/2728) as what vLLM's semantic router ships. As a
+# model, take a test set whose wrong pairs are unrelated questions: it shows no false hit.
 
 # %% tags=["predict"]
 my_guess = guess(
@@ -351,12 +352,12 @@ markdown(ch07.usual(usual, easy))
 #
 # In most traffic traps should be rarer than here, and how rare decides what a hit is worth. A new question and the stored one that
 # lies nearest to it are a *near pair*. Let $\pi$ be the share of near pairs that may hit (the others are traps, mixed as
-# ours are, the harmless unrelated ones included), $r$ the recall and $f$ the share of false hits. Of all near pairs $\pi r$ hit rightly and $(1 - \pi) f$ wrongly, so
+# ours are), $r$ the recall and $f$ the share of false hits. Of all near pairs $\pi r$ hit rightly and $(1 - \pi) f$ wrongly, so
 # the share of hits that are right, the *precision*, is
 #
 # $$\text{precision} = \frac{\pi\, r}{\pi\, r + (1 - \pi)\, f}$$
 #
-# Here it is for the threshold of 0.8 and for what the rest of this chapter puts behind it, both counted on the report half. The
+# Here it is for the threshold of 0.8, and for a lower one with the second look of the next section, both on the report half. The
 # share of traps, $1 - \pi$, in a real service is for its log to say: nobody's published figure is yours.
 
 # %% tags=["measure", "nbval-ignore-output"]
@@ -452,9 +453,9 @@ assert abs(chosen.threshold - THRESHOLD) < 0.005  # that of the picture
 # %% [markdown]
 # ### Predict
 #
-# Three of the four rules are made for one kind of trap each: *negation* for opposites, *number* and *roles* for what they say. Rules and
-# threshold now go to the third set, as they are, and a few false hits are left. As a model, take rules that do what they are made
-# for: none of what is left is of these three kinds.
+# Three of the four rules are made for one kind of trap each: *negation* for opposites, *number* and *roles* for what they say
+# (*edit* is for whatever differs little). Rules and threshold now go to the third set, as they are, and a few false hits are left.
+# As a model, take perfect rules: none of what is left is of these three kinds.
 
 # %% tags=["predict"]
 my_guess = guess(
@@ -484,8 +485,8 @@ markdown(ch07.by_kind(third, near, chosen))
 # Rules written by hand want to be held against something. Against one line: *few words in common, and near* (Jaccard overlap below
 # a limit). Against learning: a logistic regression on the two frozen vectors (differences, products, cosine), or on the cosine, the
 # overlap and the four rules as evidence instead of vetoes. All thresholds, limits and weights come from *tune*, at the same
-# budget of 5 % false hits; where something was fitted, its threshold comes from scores of parts it was not fitted on. The
-# third set; recall is split into its two kinds; *right at 10 % traps* is the precision of the equation above at $\pi = 0.9$:
+# budget of 5 % false hits (cross-validated where something is fitted). Counted on the third set, recall split into its two kinds;
+# *right at 10 % traps* is the precision of the equation above at $\pi = 0.9$:
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 markdown(ch07.ways_table(found, "third"))
@@ -587,7 +588,7 @@ assert hit.answer == "Use rm." and cache.get(STORED, tenant="ben") is None
 
 # %% [markdown]
 # Before any of it answers a user, let it run in the *shadow*: look up, write down the hit, and serve the fresh answer all the same.
-# Then label hits until the promise is kept by the interval, not by the count.
+# Then label hits until the interval keeps the promise, now a share of the *hits*.
 
 # %% tags=["hide-input", "nbval-check-output"]
 table(
@@ -685,7 +686,7 @@ assert (noise @ kept.T).max() < 0.5
 #
 # | | exact | prefix ([chapter 6](06_prefix_cache.ipynb)) | semantic |
 # | --- | --- | --- | --- |
-# | what must agree | the whole request, model and parameters | the beginning, token for token | the meaning, in the encoder's opinion |
+# | what must agree | request, model, parameters, tenant | the beginning, token for token | the meaning, in the encoder's opinion; the rest to the letter |
 # | what a hit saves | everything | the [prefill](../book/glossary.md#term-prefill) of the shared part | everything, less the vector |
 # | can it be wrong | when the world has moved on | no | yes |
 # | sampling at temperature > 0 | frozen | untouched | frozen |
