@@ -362,7 +362,8 @@ def links_story(tokens: int = 1000) -> str:
     return (
         f"They are {moved / 1e6:.0f} MB of cache. Both sides are bounds: a link at its full rate, a chip at its full "
         f"peak. One drive takes {disk / again:.1f} times as long as that prefill, so it wins against a prefill that "
-        f"reaches less than {percent(again / disk)} of the peak. Latency, copies on the way and other traffic come on top."
+        f"reaches less than {percent(again / disk)} of the peak. Latency, copies on the way and other traffic come "
+        "on top."
     )
 
 
