@@ -427,9 +427,7 @@ for size in (1, 5, 16):
 # %% tags=["hide-input", "nbval-check-output"]
 for size in (1, 5, 16):
     same = all(errors[size, chunk] < 1e-14 for chunk in (1, 4, 23))
-    print(
-        f"blocks of {size:2}: equal to no cache and to PagedCache: {same}"
-    )
+    print(f"blocks of {size:2} = no cache = PagedCache: {same}")
 assert max(errors.values()) < 1e-14
 
 # %% [markdown]

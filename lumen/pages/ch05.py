@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lumen import cost, hardware
-from lumen.bench import Estimate, miss, says, sentence
+from lumen.bench import Estimate, miss, outcome, says, sentence
 from lumen.bench.numbers import percent
 from lumen.config import CONFIGS
 from lumen.explore.figures.theme import figure, label_line, log_axis, palette
@@ -301,9 +301,10 @@ def by_bytes(config: ModelConfig, context: int, dtype: object) -> float:
 )
 def price(ratio: Estimate, by_model: float, alone: float, context: int) -> str:
     """Paged step over static step at `context`; `by_model` is the forecast, `alone` the ratio of the bytes."""
+    verdict = {"more": ", too little", "less": ", too much"}.get(outcome(ratio, by_model), "")
     forecast = (
-        f"Counting nothing but bytes gives {alone:.2f} ×; the cost model, which knows what else a step pays for, "
-        f"says {by_model:.2f} ×."
+        f"Counting nothing but bytes gives {alone:.2f} ×; the cost model adds to both steps what else they pay for, and "
+        f"says {by_model:.2f} ×{verdict}. The last columns set what the copy cost beside its bytes."
     )
     return says(
         ratio,
