@@ -303,7 +303,7 @@ def price(ratio: Estimate, by_model: float, alone: float, context: int) -> str:
     """Paged step over static step at `context`; `by_model` is the forecast, `alone` the ratio of the bytes."""
     verdict = {"more": ", too little", "less": ", too much"}.get(outcome(ratio, by_model), "")
     forecast = (
-        f"Counting nothing but bytes gives {alone:.2f} ×; the cost model adds to both steps what else they pay for, and "
+        f"Counting nothing but bytes gives {alone:.2f} ×; the cost model adds what else both steps pay for, and "
         f"says {by_model:.2f} ×{verdict}. The last columns set what the copy cost beside its bytes."
     )
     return says(
