@@ -340,10 +340,10 @@ def long_waterfall(
     context = step.name.context
     parts = cost.waterfall(config, chip, "decode", step.seconds, 1, context, dtype)
     taken = cost.predict_decode(config, chip, context, 1, dtype).parts["attention"]
-    above = dict(parts).get("attention", 0.0)  # below zero when the chip's own cache feeds it
-    inside = f", {milliseconds(taken - above)} of it in the floor" if above >= 0 else ""
+    inside = milliseconds(taken - dict(parts).get("attention", 0.0))
     title = (
-        f"At {context:,} tokens attention takes {milliseconds(taken)} of {milliseconds(step.seconds)}{inside}"
+        f"At {context:,} tokens attention takes {milliseconds(taken)} of {milliseconds(step.seconds)}: "
+        f"its bar, and {inside} in the floor"
     )
     return waterfall(parts, title, until=longest((step, beside), config, chip, dtype))
 
