@@ -395,7 +395,7 @@ grader.check("slots-and-positions", MendedCache)
 # **Literature** · difficulty 2 of 5 · importance 4 of 5 · 12 minutes · 2 points
 #
 # Numbers such as these circulate in introductions. **Two** of the four statements do not hold as they stand. Which? And by
-# what factor does a cache cut the computed rows for an answer of 200 tokens behind a prompt of 1,000? Count as the
+# what factor does a cache cut the computed rows for an answer of 8 tokens behind a prompt of 20? Count as the
 # chapter's formula does: the prompt's own pass gives the first token, each further pass one more.
 #
 # - **a** Without a cache and behind a single token, an answer of 512 tokens runs 512 · 513 / 2 rows through the model.
@@ -410,7 +410,7 @@ grader.check("slots-and-positions", MendedCache)
 # </details>
 # <details><summary>Hint 2: a number to aim at</summary>
 #
-# With a cache 1,000 + 199 rows are computed. Without one it is more than two hundred thousand.
+# With a cache 20 + 7 rows are computed. Without one it is fewer than 200.
 #
 # </details>
 # <details><summary>Hint 3: the line</summary>
@@ -424,7 +424,7 @@ grader.check("slots-and-positions", MendedCache)
 def saves_256() -> tuple[str, float]:
     """Letters of the two that do not hold, such as "ac"; the factor."""
     ### BEGIN SOLUTION
-    answer, prompt = 200, 1000
+    answer, prompt = 8, 20
     without = answer * prompt + answer * (answer - 1) / 2
     return "bd", without / (prompt + answer - 1)
     ### END SOLUTION

@@ -106,9 +106,10 @@ def miss(
 ) -> str:
     """A prediction beside the clock, with its signed miss. Both in the unit of `measured` (seconds for a Timing).
 
-    "predicted 28.1 ms, measured 34.0 ms (33.0 to 35.0, n = 24): 17 % too low." Over 10 % a reason follows: `why_low`
-    or `why_high` when the sign matters to it, else `why`, a sentence. Where there is none, a page that is being
-    published (LUMEN_BOOK or LUMEN_PUBLISH) raises ValueError; a reader's page says that the course did not foresee it.
+    "predicted 28.1 ms, measured 34.0 ms (33.0 to 35.0, n = 24): 17 % too low." Over 10 % a reason follows, unless
+    the interval holds the prediction (a cause would explain what was not seen): `why_low` or `why_high` when the sign
+    matters to it, else `why`, a sentence. Where there is none, a page that is being published (LUMEN_BOOK or
+    LUMEN_PUBLISH) raises ValueError; a reader's page says that the course did not foresee it.
     """
     est = Estimate.of(measured) if isinstance(measured, Timing) else measured
     if not predicted > 0 or not est.value > 0:
@@ -117,8 +118,11 @@ def miss(
     forecast = str(Estimate(predicted, predicted, predicted, 1, est.unit)).split(" (")[0]
     direction = "too low" if share < 0 else "too high"
     verdict = f"{_percent(abs(share))} {direction}" if abs(share) >= 0.005 else "less than 1 % off"
+    inside = est.n > 1 and est.low <= predicted <= est.high
+    if abs(share) > FORGIVEN and inside:
+        verdict += ", inside the interval"
     text = f"predicted {forecast}, measured {est}: {verdict}."
-    if abs(share) <= FORGIVEN:
+    if abs(share) <= FORGIVEN or inside:
         return text
     reason = (why_low if share < 0 else why_high) or why
     if not reason and (os.environ.get("LUMEN_BOOK") == "1" or os.environ.get("LUMEN_PUBLISH") == "1"):

@@ -117,6 +117,16 @@ def test_a_miss_has_a_sign_and_over_ten_percent_a_reason(monkeypatch):
         miss(0.0281, measured, why_high="The cache was warm.")
 
 
+def test_a_miss_inside_the_interval_has_no_cause():
+    """A page explained by what the bytes leave out a difference that its clock had not seen."""
+    wide = Estimate(0.0118, 0.0053, 0.0185, 16, "s")
+    assert miss(0.0075, wide, "The bytes leave out the pages.").endswith("36 % too low, inside the interval.")
+    assert miss(0.0050, wide, "The bytes leave out the pages.").endswith(
+        "too low. The bytes leave out the pages."
+    )
+    assert miss(0.0075, Estimate(0.0118, 0.0118, 0.0118, 1, "s"), "One sample.").endswith("One sample.")
+
+
 def test_a_miss_takes_a_timing_and_other_units():
     assert "measured 2.00 s (1.00 to 3.00, n = 3)" in miss(2.0, Timing((1.0, 2.0, 3.0)))
     assert miss(10.0, Estimate(10.5, 10.0, 11.0, 8, "GB/s")).startswith(

@@ -184,20 +184,19 @@ exercises.add(
             "d": "320 are KiB, 327,680 bytes. 100 · 4,096 · 327,680 bytes = 134 GB; 131 takes 320 for thousands.",
         },
         number=Number(
-            (200 * 1000 + 200 * 199 / 2) / (1000 + 199),
+            (8 * 20 + 8 * 7 / 2) / (20 + 7),
             unit="times",
             slips=[
-                Slip(100.5, "That is for a prompt of one token."),
+                Slip(4.5, "That is for a prompt of one token."),
+                Slip(14.5, "(n+1)/2 with n = 28 counts the prompt as if it had been written token by token."),
                 Slip(
-                    600.5,
-                    "(n+1)/2 with n = 1,200 counts the prompt as if it had been written token by token.",
-                ),
-                Slip(
-                    1099.5,
+                    23.5,
                     "Those are the rows of an average step without a cache. With one, the prompt is read as well: "
-                    "divide by all 1,000 + 199 rows.",
+                    "divide by all 20 + 7 rows.",
                 ),
-                Slip(166.8, "Each step also runs the tokens of the answer so far: n(n-1)/2 rows more."),
+                Slip(160 / 27, "Each step also runs the tokens of the answer so far: n(n-1)/2 rows more."),
+                Slip(196 / 27, "The first step runs the prompt alone: n(n-1)/2 rows more, not n(n+1)/2."),
+                Slip(188 / 28, "The last token is never run: with a cache P + n - 1 rows, not P + n."),
             ],
         ),
     ),

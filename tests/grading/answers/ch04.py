@@ -71,11 +71,13 @@ ANSWERS = {
         lumen=["lumen.cache.DynamicCache"],
     ),
     "saves-256": Answers(
-        right=[("bd", 183.4), (" B, d.", 183)],
+        right=[("bd", 6.963), (" B, d.", 6.96)],
         wrong=[
-            (("b", 183.4), "2 statements are wrong"),
-            (("ab", 183.4), "512 · 513 / 2"),
-            (("bc", 183.4), "no second step"),
+            (("b", 6.963), "2 statements are wrong"),
+            (("ab", 6.963), "512 · 513 / 2"),
+            (("bc", 6.963), "no second step"),
+            (("bd", 7.26), "the prompt alone"),
+            (("bd", 6.71), "never run"),
             ("bd", "the choice alone"),
         ],
     ),
