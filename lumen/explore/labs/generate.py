@@ -1,4 +1,4 @@
-"""The generate lab: your own prompt, the text as it appears, and its speed beside what bytes over bandwidth predicts.
+"""The generate lab: your own prompt, the text as it appears, and its speed beside the floor, bytes over bandwidth.
 
 A lab is a widget only where a kernel answers. In notebooks that are run for the book (LUMEN_BOOK=1) it shows
 a sentence and a recorded run instead, so no widget state is ever stored. Its numbers are timings: tag the
@@ -75,7 +75,7 @@ class GenerateLab:
             [
                 (f"time to first token, {done.num_prompt_tokens} in the prompt", milliseconds(done.ttft)),
                 ("time per token after it", milliseconds(done.tpot)),
-                ("bytes over bandwidth predicts", milliseconds(self.predicted_tpot(context))),
+                ("bytes over bandwidth, a floor", milliseconds(self.predicted_tpot(context))),
                 ("tokens per second", rate),
             ]
         )
