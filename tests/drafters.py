@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from lumen.cache import DynamicCache
-from lumen.decode.drafter import Context, Draft, Drafter
+from lumen.decode import Context, Draft, Drafter
 from lumen.sampling import distribution, draw
 
 
@@ -63,3 +63,60 @@ class Model(Drafter):
 
     def forget(self, key):
         self.caches.pop(key, None)
+
+
+class Forest(Scripted):
+    """Knows the answers as `Scripted` does; `grow(context, draft)` makes a whole `Draft` of the true continuation."""
+
+    max_nodes = 64
+
+    def __init__(self, answers, max_drafts, grow):
+        super().__init__(answers, max_drafts)
+        self.grow = grow
+
+    def propose(self, contexts):
+        chains = super().propose(contexts)
+        return [self.grow(c, list(chain.tokens)) for c, chain in zip(contexts, chains, strict=True)]
+
+
+def bush(right, size=61):
+    """The right token at every depth between two wrong ones, and under the elder of them the right one once more."""
+    tokens, parents, above = [], [], -1
+    for token in right:
+        at = len(tokens)
+        tokens += [(token + 1) % size, token, (token + 2) % size, token]
+        parents += [above, above, above, at]
+        above = at + 1
+    return Draft(tokens, parents=parents)
+
+
+class TreeModel(Drafter):
+    """Trees drawn from a model without a cache, all rows at once: `widths[d]` siblings at depth d, none drawn twice."""
+
+    max_nodes = 64
+
+    def __init__(self, model, widths):
+        self.model, self.widths, self.max_drafts = model, widths, len(widths)
+
+    def propose(self, contexts):
+        trees = [([], [], []) for _ in contexts]  # tokens, parents, probabilities
+        ends = [(i, -1, ()) for i in range(len(contexts))]
+        random = torch.Generator().manual_seed(sum(len(c.output) for c in contexts))
+        for width in self.widths:
+            below = []
+            for size in sorted({len(contexts[i].prompt) + len(contexts[i].output) for i, *_ in ends}):
+                these = [e for e in ends if len(contexts[e[0]].prompt) + len(contexts[e[0]].output) == size]
+                cs = [contexts[i] for i, *_ in these]
+                outputs = [[*c.output, *way] for c, (*_, way) in zip(cs, these, strict=True)]
+                logits = self.model(
+                    torch.tensor([[*c.prompt, *o] for c, o in zip(cs, outputs, strict=True)])
+                )[:, -1]
+                q = distribution(logits, [c.params for c in cs], [c.prompt for c in cs], outputs)
+                for (i, parent, way), row in zip(these, q, strict=True):
+                    count = min(width, int((row > 0).sum()))
+                    for token in torch.multinomial(row, count, False, generator=random).tolist():
+                        tokens, parents, probs = trees[i]
+                        below.append((i, len(tokens), (*way, token)))
+                        tokens.append(token), parents.append(parent), probs.append(row)
+            ends = below
+        return [Draft(tokens, torch.stack(probs), parents) for tokens, parents, probs in trees]

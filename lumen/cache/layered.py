@@ -25,8 +25,9 @@ class LayeredCache(Cache):
         kinds = [part.traits for part in self.parts]
         limits = [kind.max_rewind for kind in kinds if kind.max_rewind is not None]
         self.traits = Traits(
-            max(kind.tolerance for kind in kinds), min(limits, default=None), same_positions=False
-        )
+            max(kind.tolerance for kind in kinds), min(limits, default=None), same_positions=False,
+            readable=all(kind.takes_trees for kind in kinds),
+        )  # fmt: skip
 
     @property
     def lengths(self) -> Tensor:  # type: ignore[override]

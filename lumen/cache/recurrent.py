@@ -19,7 +19,7 @@ from .traits import Traits, storage_bytes
 class RecurrentCache(Cache):
     """`rows` rows of states, any tuple of tensors (B, ...) a layer. What a forward sets counts from `advance` on."""
 
-    traits = Traits(max_rewind=0)
+    traits = Traits(max_rewind=0, readable=False)
 
     def __init__(self, rows: int, num_layers: int, device: torch.device | str = "cpu"):
         self.lengths = torch.zeros(rows, dtype=torch.int64, device=device)

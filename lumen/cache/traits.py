@@ -32,6 +32,7 @@ class Traits:
     promises nothing. `max_rewind`: how many positions a row can go back; None is all of them, 0 none. `per_head`:
     heads choose their keys, so k_pos is (B, Hkv, S). `same_positions`: every layer holds the same positions, so one
     mask serves all layers of a forward. `weighs`: the kind is handed the attention weights, see `Cache.weigh`.
+    `readable`: what is held can be read without storing, see `Cache.read`.
     """
 
     tolerance: float = 0.0
@@ -39,10 +40,16 @@ class Traits:
     per_head: bool = False
     same_positions: bool = True
     weighs: bool = False
+    readable: bool = True
 
     @property
     def lossless(self) -> bool:
         return self.tolerance == 0.0
+
+    @property
+    def takes_trees(self) -> bool:
+        """A `Tree` reads and stores nothing, and nobody would tell the kind how much each key was read."""
+        return self.readable and not self.weighs
 
 
 def refuse_repeats(pos: Tensor) -> None:

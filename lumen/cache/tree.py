@@ -32,6 +32,11 @@ class Tree(Cache):
     """
 
     def __init__(self, base: Cache, parents: Sequence[Sequence[int]]):
+        if not base.traits.takes_trees:
+            raise ValueError(
+                f"{type(base).__name__} takes no draft tree: a tree reads what is held and stores nothing, and this "
+                "kind needs more. Draft a chain, or use a cache that can be read without storing."
+            )
         rows = base.lengths.shape[0]
         if len(parents) != rows:
             raise ValueError(
@@ -47,15 +52,17 @@ class Tree(Cache):
         if width == 0:
             raise ValueError("No row has a new token; a tree needs one node at least.")
         self.base, self.parents = base, [tuple(tree) for tree in parents]
-        related = torch.zeros(rows, width, width, dtype=torch.bool)
-        depth = torch.full((rows, width), PADDING)
+        lines: list[tuple[int, int, int]] = []  # row, node, ancestor
+        depths = [[PADDING] * width for _ in range(rows)]
         for row, tree in enumerate(self.parents):
+            above: list[list[int]] = []
             for node, parent in enumerate(tree):
-                if parent >= 0:
-                    related[row, node] = related[row, parent]
-                related[row, node, node] = True
-                depth[row, node] = depth[row, parent] + 1 if parent >= 0 else 0
-        depth = depth.to(base.lengths.device)
+                above.append([*above[parent], node] if parent >= 0 else [node])
+                lines += [(row, node, ancestor) for ancestor in above[node]]
+                depths[row][node] = len(above[node]) - 1
+        related = torch.zeros(rows, width, width, dtype=torch.bool)
+        related[tuple(torch.tensor(lines).unbind(1))] = True
+        depth = torch.tensor(depths, device=base.lengths.device)
         self.ancestors = related.to(depth.device)
         self.pos = torch.where(depth >= 0, base.lengths[:, None] + depth, PADDING)
         self._new: dict[int, tuple[Tensor, Tensor]] = {}

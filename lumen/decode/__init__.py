@@ -2,7 +2,8 @@
 
 from .batch import pad
 from .completion import Completion
-from .drafter import Context, Draft, Drafter, NgramDrafter, NoDraft
+from .draft import Draft
+from .drafter import Context, Drafter, NgramDrafter, NoDraft
 from .generate import generate
 
 __all__ = [

@@ -8,6 +8,8 @@ One number u of the row's stream decides one token. Drawn drafts: kept if u < p/
 the interval, (u - p/q) / (1 - p/q), is uniform again and draws from the residual. Chosen drafts (q has all its mass on
 d): u draws a token from p, and d is kept if it is that token, which has the odds p(d); if not, the token has the
 residual's distribution. So a seeded answer with chosen drafts is, token for token, the answer without drafts.
+
+Trees are the same rule with more than one try: see `accept_tree`.
 """
 
 from __future__ import annotations
@@ -19,21 +21,27 @@ import torch
 from torch import Tensor
 
 from ..sampling import pick
-from .drafter import Draft
+from .accept_tree import chance, drawn_tree, walk
+from .draft import Draft, matched
 
 
 def accept(probs: Tensor, drafts: Sequence[Draft], uniform: Sequence[float]) -> list[list[int]]:
     """The new tokens of every sequence: its accepted drafts and one more.
 
-    probs (N, V) and `uniform` (N) hold len(draft) + 1 rows of one sequence, then those of the next: row i of them is
-    the target's distribution behind i of the sequence's drafts.
+    probs (N, V) and `uniform` (N) hold len(draft) + 1 places of one sequence, then those of the next: behind its last
+    token and behind each of its drafts, the target's distribution and the number that decides the token there.
     """
     numbers = torch.tensor(uniform, dtype=torch.float64)
     starts = [0, *accumulate(len(d.tokens) + 1 for d in drafts)]
     drawn = [row for row, d in enumerate(drafts) if d.probs is not None and d.tokens]
     if not drawn:
         return _chosen(probs, drafts, numbers)
-    new: dict[int, list[int]] = dict(zip(drawn, _drawn(probs, drafts, starts, drawn, numbers), strict=True))
+    chains, trees = ([row for row in drawn if bool(drafts[row].parents) == tree] for tree in (False, True))
+    new: dict[int, list[int]] = {}
+    if chains:
+        new |= zip(chains, _drawn(probs, drafts, starts, chains, numbers), strict=True)
+    if trees:
+        new |= zip(trees, drawn_tree(probs, drafts, starts, trees, numbers), strict=True)
     others = [row for row in range(len(drafts)) if row not in new]
     if others:
         at = [place for row in others for place in range(starts[row], starts[row + 1])]
@@ -45,8 +53,11 @@ def _chosen(probs: Tensor, drafts: Sequence[Draft], numbers: Tensor) -> list[lis
     """Draw a token at every place; drafts are kept as long as they are the token that was drawn."""
     tokens, at, new = pick(probs, numbers).tolist(), 0, []
     for draft in drafts:
-        kept = matched(draft.tokens, tokens[at:])
-        new.append(tokens[at : at + kept + 1])
+        if draft.parents:
+            new.append(walk(draft, tokens[at:]))
+        else:
+            kept = matched(draft.tokens, tokens[at:])
+            new.append(tokens[at : at + kept + 1])
         at += len(draft.tokens) + 1
     return new
 
@@ -58,14 +69,8 @@ def _drawn(
     places = [starts[row] + i for row in rows for i in range(len(drafts[row].tokens))]
     ids = torch.tensor([t for row in rows for t in drafts[row].tokens], device=probs.device)[:, None]
     q = torch.cat([d.probs for row in rows if (d := drafts[row]).probs is not None]).to(probs.device).float()
-    p, own = probs[places], q.gather(1, ids).double()
-    if bool((own <= 0).any()):
-        token = int(ids[int((own <= 0).int().argmax())])
-        raise ValueError(
-            f"A draft's own distribution gives token {token} no chance, so it was not drawn from it; hand over the "
-            "probabilities after temperature and filters."
-        )
-    ratio = (p.gather(1, ids).double() / own)[:, 0].tolist()
+    p = probs[places]
+    ratio = (p.gather(1, ids).double() / chance(q, ids))[:, 0].tolist()
     left = (p - q).clamp_(min=0)
     left = torch.where(left.sum(-1, keepdim=True) > 0, left, p)  # p equals q but for rounding
     new, final, last, at = [], [], [], 0
@@ -81,11 +86,3 @@ def _drawn(
         at += count
     ends = pick(torch.stack(final), torch.tensor(last, dtype=torch.float64)).tolist()
     return [[*tokens, end] for tokens, end in zip(new, ends, strict=True)]
-
-
-def matched(drafts: Sequence[int], tokens: Sequence[int]) -> int:
-    """How many drafts, from the first on, are the tokens that came."""
-    return next(
-        (i for i, (d, t) in enumerate(zip(drafts, tokens, strict=False)) if d != t),
-        min(len(drafts), len(tokens)),
-    )

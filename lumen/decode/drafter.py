@@ -15,14 +15,13 @@ from array import array
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from ..sampling import SamplingParams
+from .draft import NOTHING, Draft
 
 
 @dataclass(frozen=True)
 class Context:
-    """One row as a drafter sees it. `key` names it as long as it lives; more than `room` drafts are cut off."""
+    """One row as a drafter sees it. `key` names it as long as it lives; drafts deeper than `room` are cut off."""
 
     key: Hashable
     prompt: Sequence[int]
@@ -31,33 +30,14 @@ class Context:
     params: SamplingParams
 
 
-@dataclass(frozen=True)
-class Draft:
-    """Guesses for the tokens behind a context, in order.
+class Drafter:
+    """`propose` answers each context with a draft of `max_drafts` tokens at most, an empty one included.
 
-    `probs` (len(tokens), V) are the distributions that the tokens were drawn from, with numbers that the drafter does
-    not share with the row; None: they were chosen, not drawn.
+    Drafters of trees say how many tokens a tree may have, `max_nodes`; `max_drafts` is then its depth.
     """
 
-    tokens: Sequence[int] = ()
-    probs: Tensor | None = None
-
-    def first(self, count: int) -> Draft:
-        """The draft cut to `count` tokens. The rest was never looked at, so nothing is lost but time."""
-        if count >= len(self.tokens):
-            return self
-        return Draft(
-            self.tokens[: max(0, count)], None if self.probs is None else self.probs[: max(0, count)]
-        )
-
-
-NOTHING = Draft()
-
-
-class Drafter:
-    """`propose` answers each context with a draft of `max_drafts` tokens at most, an empty one included."""
-
     max_drafts = 0
+    max_nodes = 0  # chains only
 
     def propose(self, contexts: Sequence[Context]) -> Sequence[Draft]:
         raise NotImplementedError

@@ -15,14 +15,14 @@ from torch import Tensor
 from ..cache import Cache, CacheFull, StaticCache
 from ..sampling import Constraint, SamplingParams, Stream
 from ..sampling.sampler import GREEDY
-from .accept import matched
 from .answer import Answer
 from .batch import pad
 from .completion import Completion
-from .drafter import NOTHING, Drafter, NoDraft
+from .draft import NOTHING
+from .drafter import Drafter, NoDraft
 from .inputs import as_ids, check, matchers
 from .row import DEAD_END, Row
-from .step import forward, propose, verify
+from .step import branched, forward, propose, verify
 
 if TYPE_CHECKING:
     from ..models.layers import Decoder
@@ -57,8 +57,9 @@ def generate(
     that many tokens. `extra` is what else the cached numbers depend on (tenant, adapter, salt): a cache that
     remembers prefixes shares them only where it is equal. `on_token(row, token, text)` sees each token as it is
     known, with the text that is certain by then; an exception from it ends generation and reaches the caller.
-    `drafter` guesses tokens that are verified several in a pass: the answers' distribution stays the model's, and
-    greedy answers stay as they are. `constraint`, one for all rows or one or None for each, says which tokens may come.
+    `drafter` guesses chains or trees of tokens that are verified in one pass: the answers' distribution stays the
+    model's, and greedy answers stay as they are. `constraint`, one for all rows or one or None for each, says which
+    tokens may come.
     Bad input raises ValueError before the first forward; a grammar that allows nothing, when it comes to that.
     """
     start = time.perf_counter()
@@ -98,6 +99,11 @@ def generate(
             f"{drafter.max_drafts} tokens, which must be taken back where they are wrong. Draft fewer, or use a cache "
             "that can rewind."
         )
+    if drafter.max_nodes and not cache.traits.takes_trees:
+        raise ValueError(
+            f"{type(drafter).__name__} drafts trees, and {type(cache).__name__} takes none; draft chains "
+            "(max_nodes = 0), or use a cache of keys and values that can be read without storing."
+        )
     rows = [
         Row(i, prompt, answer.tokens, p, Stream(p), max_new_tokens, ends, matcher=matcher)
         for i, (prompt, answer, p, matcher) in enumerate(zip(ids, answers, settings, held_to, strict=True))
@@ -109,29 +115,35 @@ def generate(
     hidden = _prefill(model, ids, held, cache, prefill_chunk or longest)
     cache.prompt_ended()
     written = [len(prompt) for prompt in ids]  # positions of each row that stand in the cache
-    live, drafts = list(range(len(ids))), [NOTHING] * len(ids)
+    live, drafts, tree = list(range(len(ids))), [NOTHING] * len(ids), None
     try:
         while live:
             new = verify([rows[i] for i in live], drafts, model.head(hidden))
             now = time.perf_counter() - start
+            kept: list[list[int]] = [[] for _ in ids]
             for i, draft, tokens in zip(live, drafts, new, strict=True):
                 if not tokens:
                     raise ValueError(f"Row {i}: {DEAD_END}")
                 count = _tell(i, answers[i], tokens, on_token)
                 written[i] += count - 1 - len(draft.tokens)
+                path = draft.path(tokens[:count])
+                kept[i] = [0, *(node + 1 for node in path[: count - 1])]
                 results[i].token_times += [now] * count
                 results[i].num_draft_tokens += len(draft.tokens)
-                results[i].num_accepted_tokens += matched(draft.tokens, tokens[:count])
-            if any(draft.tokens for draft in drafts):
+                results[i].num_accepted_tokens += len(path)
+            if tree is not None:
+                tree.accept(kept)
+            elif any(draft.tokens for draft in drafts):
                 cache.rewind(written)
             live = [i for i in live if not answers[i].done]
             if live:
                 drafts = propose(drafter, [rows[i] for i in live], model.config.vocab_size)
+                tree = branched(cache, dict(zip(live, drafts, strict=True)))
                 fed: list[list[int]] = [[] for _ in ids]
                 for i, draft in zip(live, drafts, strict=True):
                     fed[i] = [answers[i].tokens[-1], *draft.tokens]
                     written[i] += len(fed[i])
-                hidden = forward(model, cache, fed)
+                hidden = forward(model, cache if tree is None else tree, fed)
     finally:
         for row in rows:
             drafter.forget(row.key)

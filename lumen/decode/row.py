@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..sampling import Constraint, Matcher, SamplingParams, Stream
+from .draft import Draft
 
 DEAD_END = "The grammar allows no token here, not even an end of sequence; the answer cannot go on."
 
@@ -40,34 +41,40 @@ class Row:
         """Nothing forbids any token now."""
         return self.matcher is None and (len(self.output) >= self.least or not self.ends)
 
-    def allowed(self, drafts: Sequence[int], size: int) -> tuple[list[Tensor], int]:
-        """One mask (V,) for each place behind 0, 1 … `drafts`, and how many places can be reached.
+    def allowed(self, draft: Draft, size: int) -> tuple[list[Tensor], set[int]]:
+        """One mask (V,) for each place of a draft, and the places where the grammar allows nothing.
 
         Places behind a draft that cannot come are never reached and allow all. A grammar goes before the least length:
-        where it allows nothing but an end, the answer may end.
+        where it allows nothing but an end, the answer may end. The grammar goes down every branch and comes back.
         """
         everything = torch.ones(size, dtype=torch.bool)
-        masks, taken, reached = [], 0, len(drafts) + 1
-        for place in range(len(drafts) + 1):
+        masks, dead = [everything] * (len(draft.tokens) + 1), set()
+        ways, children = draft.ways(), draft.children()
+        taken, todo = 0, [0]
+        while todo:
+            place = todo.pop()
+            depth = len(ways[place])
+            if self.matcher is not None and place:
+                if taken >= depth:
+                    self.matcher.rollback(taken - depth + 1)
+                    taken = depth - 1
+                if not self.matcher.advance(ways[place][-1]):
+                    continue
+                taken += 1
             mask = None if self.matcher is None else self.matcher.allowed()
             mask = everything if mask is None else mask
             if self.stuck or not bool(mask.any()):
-                reached = place
-                break
-            if len(self.output) + place < self.least:
+                dead.add(place)
+                continue
+            if len(self.output) + depth < self.least:
                 longer = mask.clone()
                 longer[list(self.ends)] = False
                 mask = longer if self.matcher is None or bool(longer.any()) else mask
-            masks.append(mask)
-            if place == len(drafts) or drafts[place] in self.ends:
-                break
-            if self.matcher is not None:
-                if not self.matcher.advance(drafts[place]):
-                    break
-                taken += 1
+            masks[place] = mask
+            todo += [i + 1 for i in reversed(children[place]) if draft.tokens[i] not in self.ends]
         if self.matcher is not None and taken:
             self.matcher.rollback(taken)
-        return masks + [everything] * (len(drafts) + 1 - len(masks)), reached
+        return masks, dead
 
     def take(self, tokens: list[int]) -> list[int]:
         """Move on by these tokens, up to an end of sequence; returns those that were taken."""

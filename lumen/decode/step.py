@@ -3,7 +3,7 @@
     propose   the drafter guesses how each row goes on, as far as the row may go on
     forward   the last token and the drafts of every row, in one pass: k + 1 tokens cost little more than one
     verify    every place behind them has its distribution; drafts are kept by one exact rule, and one token is new
-    rewind    what stands behind the last kept draft is taken back
+    rewind    what stands behind the last kept draft is taken back; of a tree, one path is written and nothing else was
 
 Without drafts this is the plain loop: one token in, one token out. The forward and the rewind belong to whoever owns
 the cache: a rectangle of rows here (`forward`), blocks and tables in the engine.
@@ -11,26 +11,26 @@ the cache: a rectangle of rows here (`forward`), blocks and tables in the engine
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from ..cache import Cache, Tree
 from ..sampling import distribution
 from .accept import accept
-from .drafter import NOTHING, Context, Draft, Drafter
+from .draft import NOTHING, Draft
+from .drafter import Context, Drafter
 from .row import Row
 
 if TYPE_CHECKING:
-    from ..cache import Cache
     from ..models.layers import Decoder
 
 
 def propose(drafter: Drafter, rows: Sequence[Row], vocab_size: int) -> list[Draft]:
     """One draft per row, cut to what the row may still become and to tokens that exist. ValueError for a draft whose
-    probabilities have the wrong shape, or a missing one."""
+    probabilities have the wrong shape, a missing one, or a tree of a drafter that says it drafts none."""
     room = [min(row.room, drafter.max_drafts) for row in rows]
     asked = [i for i, most in enumerate(room) if most > 0]
     found = [NOTHING] * len(rows)
@@ -47,22 +47,44 @@ def propose(drafter: Drafter, rows: Sequence[Row], vocab_size: int) -> list[Draf
                 f"A draft of {shape[0]} tokens needs probabilities {shape}, got {tuple(draft.probs.shape)}; drafter "
                 "and model must share a vocabulary."
             )
-        draft = draft.first(room[i])
+        draft = draft.within(room[i])
+        if draft.parents:
+            if not drafter.max_nodes:
+                raise ValueError(
+                    f"{type(drafter).__name__} proposed a tree, but its max_nodes is 0, for chains. Set it to the most "
+                    "tokens that a tree may have, where trees are verified: in `generate`, not yet in the engine."
+                )
+            draft = draft.first(drafter.max_nodes)
         strange = next((at for at, t in enumerate(draft.tokens) if not 0 <= t < vocab_size), None)
         found[i] = draft if strange is None else draft.first(strange)
     return found
 
 
+def branched(cache: Cache, drafts: Mapping[int, Draft]) -> Tree | None:
+    """What the forward runs over instead of the cache if a row has a tree: node 0 is the row's last token, node i + 1
+    its draft i. `drafts` by row; a row without rests."""
+    if not any(draft.parents for draft in drafts.values()):
+        return None
+    shapes: list[list[int]] = [[] for _ in range(cache.lengths.shape[0])]
+    for row, draft in drafts.items():
+        shapes[row] = [-1, *(parent + 1 for parent in draft.above)]
+    return Tree(cache, shapes)
+
+
 def forward(model: Decoder, cache: Cache, new: Sequence[Sequence[int]]) -> Tensor:
-    """Run every row's new tokens behind what the cache holds of it; a row without any rests (position -1).
+    """Run every row's new tokens behind what the cache holds of it; a row without any rests (position -1). In a `Tree`
+    they stand where the tree says.
 
     Returns the final hidden states (N, D) of the N new tokens, row by row.
     """
     width, device = max(map(len, new)), cache.lengths.device
     tokens = torch.tensor([[*row, *[0] * (width - len(row))] for row in new], device=device)
-    pos = cache.lengths[:, None]
-    if width > 1:
-        pos = pos + torch.arange(width, device=device)
+    if isinstance(cache, Tree):
+        pos = cache.pos
+    else:
+        pos = cache.lengths[:, None]
+        if width > 1:
+            pos = pos + torch.arange(width, device=device)
     if any(len(row) < width for row in new):
         real = torch.tensor([[i < len(row) for i in range(width)] for row in new], device=device)
         pos = torch.where(real, pos, -1)
@@ -73,30 +95,45 @@ def forward(model: Decoder, cache: Cache, new: Sequence[Sequence[int]]) -> Tenso
 def verify(rows: Sequence[Row], drafts: Sequence[Draft], logits: Tensor) -> list[list[int]]:
     """The new tokens of every row: the drafts that are kept and one more. None where a grammar is at a dead end.
 
-    logits (N, V): len(draft) + 1 rows for each of `rows`, one behind the other. Random streams and grammars move on by
-    what is returned, and nothing behind an end-of-sequence token is.
+    logits (N, V): len(draft) + 1 places for each of `rows`, one behind the other. Each sees the drafts on its way from
+    the last token alone, and the stream's number behind as many tokens. Random streams and grammars move on by what is
+    returned, and nothing behind an end-of-sequence token is.
     """
-    both = list(zip(rows, drafts, strict=True))
-    places = [(row, draft.tokens[:i]) for row, draft in both for i in range(len(draft.tokens) + 1)]
+    ways = [draft.ways() for draft in drafts]
+    places = [(row, way) for row, to in zip(rows, ways, strict=True) for way in to]
     prompts, outputs = None, None
     if any(row.params.penalizes for row in rows):
         prompts = [row.prompt for row, _ in places]
-        outputs = [[*row.output, *before] for row, before in places]
-    allowed, most = _allowed(rows, drafts, logits)
+        outputs = [[*row.output, *way] for row, way in places]
+    allowed, dead = _allowed(rows, drafts, logits)
     probs = distribution(logits, [row.params for row, _ in places], prompts, outputs, allowed=allowed)
-    uniform = [row.stream.peek(len(draft.tokens) + 1) for row, draft in both]
-    new = accept(probs, drafts, list(chain.from_iterable(uniform)))
-    return [row.take(tokens[:count]) for row, tokens, count in zip(rows, new, most, strict=True)]
+    uniform: list[float] = []
+    for row, to in zip(rows, ways, strict=True):
+        ahead = row.stream.peek(max(map(len, to)) + 1)
+        uniform += [ahead[len(way)] for way in to]
+    new = accept(probs, drafts, uniform)
+    each = zip(rows, drafts, dead, new, strict=True)
+    return [row.take(tokens[: _reach(draft, stop, tokens)]) for row, draft, stop, tokens in each]
 
 
-def _allowed(rows: Sequence[Row], drafts: Sequence[Draft], logits: Tensor) -> tuple[Tensor | None, list[int]]:
-    """The mask (N, V) of tokens that may come at each place, None if all may everywhere; and how many tokens each row
-    can take before its grammar allows nothing more."""
-    most = [len(draft.tokens) + 1 for draft in drafts]
+def _allowed(
+    rows: Sequence[Row], drafts: Sequence[Draft], logits: Tensor
+) -> tuple[Tensor | None, list[set[int]]]:
+    """The mask (N, V) of tokens that may come at each place, None if all may everywhere; and the places of each row
+    where its grammar allows nothing more."""
+    dead: list[set[int]] = [set()] * len(rows)
     if all(row.free for row in rows):
-        return None, most
+        return None, dead
     masks: list[Tensor] = []
     for i, (row, draft) in enumerate(zip(rows, drafts, strict=True)):
-        found, most[i] = row.allowed(draft.tokens, logits.shape[1])
+        found, dead[i] = row.allowed(draft, logits.shape[1])
         masks += found
-    return torch.stack(masks), most
+    return torch.stack(masks), dead
+
+
+def _reach(draft: Draft, dead: set[int], tokens: Sequence[int]) -> int:
+    """How many of a row's new tokens come before the first dead place on their way."""
+    if not dead:
+        return len(tokens)
+    way = [0, *(i + 1 for i in draft.path(tokens))]
+    return next((count for count, place in enumerate(way) if place in dead), len(tokens))

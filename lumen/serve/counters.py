@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..decode.accept import matched
+from ..decode.draft import matched
 from .plan import Plan
 from .scheduler import Scheduler
 

@@ -41,8 +41,9 @@ class Engine:
     """Serves requests on one model. Answers equal those of `lumen.generate` for each request alone.
 
     `num_blocks` blocks of `block_size` positions hold all keys and values. `prefix`: "radix", "hash" or "none". The
-    limits are the scheduler's, see `lumen.serve.scheduler.Limits`. What a `drafter` guesses is verified, several tokens
-    a step; it gets what is left of the token budget and of the blocks, and an answer's distribution stays as it is.
+    limits are the scheduler's, see `lumen.serve.scheduler.Limits`. What a `drafter` guesses, chains only,
+    is verified, several tokens a step; it gets what is left of the token budget and of the blocks, and an answer's
+    distribution stays as it is.
     `make_store(model, num_blocks, block_size)` makes the memory; the default holds keys and values as they are.
     """
 

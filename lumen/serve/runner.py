@@ -16,7 +16,8 @@ from torch import Tensor
 
 from ..cache.packed import PackedCache, Segment
 from ..cache.paged import BlockStore, Content
-from ..decode.drafter import Draft, Drafter, NoDraft
+from ..decode.draft import Draft
+from ..decode.drafter import Drafter, NoDraft
 from ..decode.row import Row, started
 from ..decode.step import propose, verify
 from ..sampling import Stream
@@ -35,6 +36,11 @@ class Runner:
     """Owns the model, the block store's content, the drafter and the random streams; the scheduler owns the tables."""
 
     def __init__(self, model: Decoder, store: BlockStore, drafter: Drafter = NO_DRAFT):
+        if drafter.max_nodes:
+            raise ValueError(
+                f"{type(drafter).__name__} drafts trees, and the engine verifies chains only. Let it draft chains "
+                "(max_nodes = 0), or use `generate`."
+            )
         self.model, self.store, self.drafter = model, store, drafter
         self._rows: dict[str, Row] = {}
         self._drafts: dict[str, Draft] = {}

@@ -21,6 +21,7 @@ from lumen.cache import (
     LayeredCache,
     RecurrentCache,
     StaticCache,
+    Tree,
 )
 from lumen.decode import pad
 
@@ -176,6 +177,29 @@ def test_c4_rows_of_one_batch_may_prefill_decode_and_rest_together(model, kind):
     assert (
         relative_error(decode(model, cache, steps=1, rows=(1, 1, 1))[1, 0], reference(model, 1)[2]) < allowed
     )
+
+
+def test_a_draft_tree_is_taken_or_refused(model, kind):
+    """Each node equals its own path; the accepted path is written and the row goes on. Kinds without say so at once."""
+    cache = kind.make(model, 3, 20)
+    prefill(model, cache)
+    if not cache.traits.takes_trees:
+        with pytest.raises(ValueError, match="takes no draft tree"):
+            Tree(cache, [[-1]] * 3)
+        assert cache.lengths.tolist() == [11, 2, 6]
+        return
+    allowed = close(cache)
+    tree = Tree(cache, [[-1, 0, 0, 2], [-1], []])
+    logits = model(torch.tensor([[4, 9, 17, 0], [1] + [0] * 3, [0] * 4]), tree.pos, tree)
+    for node, row, upto in ((0, 0, 12), (2, 0, 13), (3, 0, 14), (0, 1, 3)):
+        assert relative_error(logits[row, node], reference(model, row, upto)[-1]) < allowed
+    aside = model(torch.tensor([PROMPTS[0] + [4, 9]]))[0, -1]
+    assert relative_error(logits[0, 1], aside) < allowed
+    tree.accept([[0, 2, 3], [0], []])
+    assert cache.lengths.tolist() == [14, 3, 6]
+    after = model(torch.tensor([[33], [0], [50]]), None, cache)
+    for row, upto in ((0, 15), (1, 4), (2, 7)):
+        assert relative_error(after[row, 0], reference(model, row, upto)[-1]) < allowed
 
 
 def test_c1_padding_writes_and_advances_nothing(model, kind):
