@@ -80,12 +80,12 @@ class Forest(Scripted):
 
 
 def bush(right, size=61):
-    """The right token at every depth between two wrong ones, and under the elder of them the right one once more."""
+    """The right token at every depth between two wrong ones; under the elder of them it stands too, one depth below."""
     tokens, parents, above = [], [], -1
-    for token in right:
-        at = len(tokens)
-        tokens += [(token + 1) % size, token, (token + 2) % size, token]
-        parents += [above, above, above, at]
+    for depth, token in enumerate(right, 1):
+        at, last = len(tokens), depth == len(right)
+        tokens += [(token + 1) % size, token, (token + 2) % size, token][: 3 if last else 4]
+        parents += [above, above, above, at][: 3 if last else 4]
         above = at + 1
     return Draft(tokens, parents=parents)
 

@@ -47,7 +47,7 @@ GROW = {
     "too deep": lambda c, right: bush(right * 3),
     "unknown tokens": lambda c, right: Draft(
         [*bush(right).tokens, 10**6, right[0]],
-        parents=[*bush(right).parents, 1, 4 * len(right)],
+        parents=[*bush(right).parents, 1, 4 * len(right) - 1],
     ),
     "trees, chains, nothing": lambda c, right: [bush(right), Draft(right), Draft(), bush(right[:1])][
         (c.key + len(c.output)) % 4
@@ -260,7 +260,9 @@ def test_what_is_accepted_of_drawn_trees_has_the_targets_distribution(renormaliz
     assert chi_square(counts.flatten(), want.flatten()) < limit(int((want > 0).sum()) - 1)
     lengths = torch.bincount(torch.tensor([len(t) for t in new]), minlength=4)
     once = float(torch.minimum(p0, q0).sum())
-    assert float(lengths[2:].sum()) / n > once + 0.05, "three candidates are kept more often than one"
+    assert float(lengths[2:].sum()) / n > once + 0.025, (
+        "three candidates are kept more often than one"
+    )  # 5 sd
 
 
 @pytest.mark.parametrize("params", ["warm", "filtered", "greedy"])
@@ -401,7 +403,7 @@ def test_a_dead_end_below_a_branch_cuts_the_way_there():
 
 def test_trees_are_cut_in_depth_and_in_number():
     deep = bush([3, 4, 5, 6, 7])
-    probs = torch.rand(20, 97)
+    probs = torch.rand(len(deep.tokens), 97)
     for depth in range(7):
         cut = Draft(deep.tokens, probs, deep.parents).within(depth)
         kept = [i for i, way in enumerate(deep.ways()[1:]) if len(way) <= depth]

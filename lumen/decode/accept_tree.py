@@ -50,6 +50,7 @@ class _Walk:
         self.draft, self.start, self.first, self.numbers = draft, start, first, numbers
         self.children = draft.children()
         self.new: list[int] = []
+        self.refused: list[int] = []
         self.stand(0)
 
     def stand(self, place: int) -> None:
