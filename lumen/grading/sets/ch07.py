@@ -65,7 +65,7 @@ def _mean_pool(answer: Any, probe: Probe) -> None:
             got, keep = np.asarray(got, np.float64), mask.astype(bool)
             lengths = np.linalg.norm(got, axis=1)
             fine = bool(np.allclose(lengths, 1, atol=1e-5))
-            gave = f"lengths {lengths.round(3).tolist()}"
+            gave = f"lengths {lengths.round(6).tolist()}"
             probe.that(fine, gave=gave, wanted="lengths of 1", slip="the mean was not scaled to length 1")
             sums = np.stack([row[kept].sum(0) for row, kept in zip(values.astype(float), keep, strict=True)])
             wanted = sums / np.linalg.norm(sums, axis=1, keepdims=True)
