@@ -154,7 +154,7 @@ def _dollars(config: dict[str, Any]) -> float:
 
 exercises.add(
     "chatbot",
-    shows="Which of a chip's three numbers this chatbot's bill follows, and that the prompt is on the bill, too.",
+    shows="Which of a chip's three numbers this chatbot's bill follows.",
     check=Decision(
         choices={"twice": ["flops", "bandwidth", "memory"], "batch": range(1, 513)},
         constraints=[
