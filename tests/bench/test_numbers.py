@@ -10,7 +10,7 @@ from lumen.bench import percent
 ROOT = Path(__file__).parents[2]
 TIGHT = re.compile(r"(?<![\w%.{-])[0-9][0-9.,]*%(?![\w(])")  # 23%; not an address (%20), a format or a name
 FORMATTED = re.compile(
-    r"(?<!%)\{[^{}\n]*:[+,]*\.\d%\}"
+    r"(?<!%)\{[^{}\n]*:[+,]*(?:\{\w+\})?\.\d%\}"
 )  # {share:.0%} writes 23%, and "-0%" for a share of −0.001
 
 
@@ -58,7 +58,14 @@ def test_a_percent_sign_stands_apart_everywhere():
 
 
 @pytest.mark.parametrize(
-    "line", ["of the peak, 23% of it", 'f"{share:.0%} of it"', "f'{a[0] - 1:+.1%}'", "# about 77%."]
+    "line",
+    [
+        "of the peak, 23% of it",
+        'f"{share:.0%} of it"',
+        "f'{a[0] - 1:+.1%}'",
+        'f"{part:{sign}.0%}"',
+        "# about 77%.",
+    ],
 )
 def test_the_lint_sees_what_it_is_for(line):
     assert TIGHT.search(line) or FORMATTED.search(line)

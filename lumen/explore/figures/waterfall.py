@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
+from lumen.bench.numbers import percent
 from lumen.explore.figures.theme import figure, palette
 
 UNITS = {"s": 1.0, "ms": 1e3, "µs": 1e6}
@@ -91,6 +92,6 @@ def _number(value: float, sign: str = "", digits: int = 3) -> str:
 def _label(name: str, size: float, total: float, unit: str) -> str:
     """12.3 ms, and below it its share of the whole; signed where the sign is news."""
     sign = "+" if name == "residual" or size < 0 else ""
-    share = f"<br>{size / total:{sign}.0%}" if total > 0 else ""
+    share = f"<br>{percent(size / total, signed=bool(sign))}" if total > 0 else ""
     digits = 3 if abs(size) > 0.05 * total else 2
     return f"{_number(size, sign, digits)} {unit}{share}".replace("-", "\N{MINUS SIGN}")
