@@ -24,6 +24,7 @@ class Choices:
         return mask
 
     def advance(self, token):
+        assert token not in self.ends, "an end is no part of the answer"
         if not self._open([*self.said, token]):
             return False
         self.said.append(token)

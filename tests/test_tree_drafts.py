@@ -159,6 +159,9 @@ def test_an_end_or_a_stop_string_inside_a_tree_ends_the_row_there():
                         want.tokens, want.text, want.finish_reason,
                     )  # fmt: skip
                     assert len(ours.token_times) == len(want.token_times)
+                    assert ours.num_accepted_tokens < len(ours.token_times), (
+                        "what it did not take is not kept"
+                    )
                     assert length <= len(prompt) + len(ours.tokens)
                 store.audit()
                 text = PROMPTS[0] + done[0].tokens
@@ -402,13 +405,13 @@ def test_a_dead_end_below_a_branch_cuts_the_way_there():
 
 
 def test_trees_are_cut_in_depth_and_in_number():
-    deep = bush([3, 4, 5, 6, 7])
-    probs = torch.rand(len(deep.tokens), 97)
-    for depth in range(7):
-        cut = Draft(deep.tokens, probs, deep.parents).within(depth)
-        kept = [i for i, way in enumerate(deep.ways()[1:]) if len(way) <= depth]
-        assert [deep.tokens[i] for i in kept] == list(cut.tokens) and torch.equal(cut.probs, probs[kept])
-        assert cut.ways() == [way for way in deep.ways() if len(way) <= depth]
+    for deep in [bush([3, 4, 5, 6, 7])] + [full(random.Random(seed), 9, 17) for seed in range(10)]:
+        probs = torch.rand(len(deep.tokens), 97)
+        for depth in range(7):
+            cut = Draft(deep.tokens, probs, deep.parents).within(depth)
+            kept = [i for i, way in enumerate(deep.ways()[1:]) if len(way) <= depth]
+            assert [deep.tokens[i] for i in kept] == list(cut.tokens) and torch.equal(cut.probs, probs[kept])
+            assert cut.ways() == [way for way in deep.ways() if len(way) <= depth]
     row = Row(0, [1], [], GREEDY, Stream(GREEDY), 4)
     cases = [("right among wrong", k, most) for k in (1, 2, 5) for most in (1, 5, 64)]
     for grow, k, most in [*cases, ("too deep", 9, 64)]:
