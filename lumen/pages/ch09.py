@@ -239,14 +239,13 @@ def trade_misses(runs: Runs, chip: Chip, config: ModelConfig) -> str:
 def missed(est: Estimate, lowest: float, highest: float) -> str:
     """Signed misses of the model, in per cent, and what their sign allows to say."""
     lead = f"The model's {{n}} numbers miss by {lowest:+.0f} to {highest:+.0f} % (median {est.value:+.0f})."
-    small = "is less than a tenth" if abs(est.value) < 10 else "so few cannot tell from none"
     return says(
         est,
         at=0,
         worth=10,
         less=f"{lead} It prices the forward alone; what the engine does between two of them comes on top.",
         more=f"{lead} Its prices, measured operator by operator, are too high here.",
-        same=f"{lead} That {small}.",
+        same=f"{lead} Too high or too low on the whole: {{n}} numbers cannot tell.",
     )
 
 
