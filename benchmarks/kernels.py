@@ -18,7 +18,7 @@ import torch
 import lumen
 from lumen import bench
 from lumen.cache import StaticCache
-from lumen.hardware import kernel_choice
+from lumen.hardware import kernel_choice, kernel_times
 from lumen.models.kernels import FEW, KERNELS, Kernel, candidates, rule
 from lumen.models.linear import Linear
 
@@ -76,9 +76,9 @@ def main() -> int:
         met = met and share <= TARGET
         listed = ", ".join(f"{name} {1e3 * timing.median:.1f}" for name, timing in found[what].items())
         print(f"{what}: {listed} ms; chosen / best single ({best}) = {share:.2f}", flush=True)
-    print(*kernel_choice.described(times), sep="\n")
+    print(*kernel_times.described(times), sep="\n")
     if not options.quick:
-        data = {"seconds": found, "products": times, "described": kernel_choice.described(times)}
+        data = {"seconds": found, "products": times, "described": kernel_times.described(times)}
         print("wrote", bench.evidence("kernels", data, seed=0).name)
     print(
         f"target (within {100 * (TARGET - 1):.0f} % of the best single kernel): {'met' if met else 'MISSED'}"

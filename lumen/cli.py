@@ -130,7 +130,7 @@ def info_command(options: argparse.Namespace) -> None:
     import torch
 
     from . import assets, cost
-    from .hardware import kernel_choice
+    from .hardware import kernel_times
     from .hardware.identity import versions
     from .io.load import CHECKPOINTS
     from .models import CONFIGS
@@ -153,7 +153,7 @@ def info_command(options: argparse.Namespace) -> None:
             f"{token / 1024:.1f} KiB of cache per token of context{there}"
         )
     if on.type == "cpu" and dtype == torch.float32:
-        chosen = kernel_choice.described(kernel_choice.kept())
+        chosen = kernel_times.described(kernel_times.kept())
         none = [f"the rule of thumb, until {DEFAULT_MODEL} is first loaded"]
         for place, line in enumerate(chosen or none):
             print(f"{'' if place else 'kernels':<10} {line}")

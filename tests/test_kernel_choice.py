@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from lumen.hardware import kernel_choice
+from lumen.hardware import kernel_choice, kernel_times
+from lumen.hardware.measured import kept_at
 from lumen.models import kernels
 from lumen.models.kernels import FEW, KERNELS, candidates
 from lumen.models.linear import Linear
@@ -68,7 +69,7 @@ def test_a_layer_runs_what_was_chosen_for_its_rows():
     ],
 )
 def test_the_usual_kernel_gives_way_only_to_a_clearly_faster_one(seconds, usual, wanted):
-    assert kernel_choice.fastest(seconds, usual) == wanted
+    assert kernel_times.fastest(seconds, usual) == wanted
 
 
 class Clock:
@@ -80,7 +81,7 @@ class Clock:
         def slow(name):
             def run(made, x):
                 self.now += seconds(name, made, x.shape[0])
-                self.calls.append((name, kernel_choice.shape_of(made), x.shape[0]))
+                self.calls.append((name, kernel_times.shape_of(made), x.shape[0]))
                 return x
 
             return run
@@ -126,7 +127,7 @@ def small(monkeypatch, tmp_path):
     measured = Measured()
 
     def measure(layers, progress=True, clock=None):
-        measured.append(sorted({kernel_choice.shape_of(each) for each in layers}))
+        measured.append(sorted({kernel_times.shape_of(each) for each in layers}))
         return {s: {n: {"plain": 1.0} for n in kernel_choice.ROWS} for s in measured[-1]}, measure.scatter
 
     measure.scatter = 0.0
@@ -143,7 +144,7 @@ def test_a_choice_is_kept_and_only_new_shapes_are_measured(small):
     again = nn.Sequential(layer(6, 8), layer(8, 10))
     kernel_choice.choose(again)
     assert small == [["6x8", "8x6"], ["8x10"]]
-    assert set(kernel_choice.kept()) == {"6x8", "8x6", "8x10"}
+    assert set(kernel_times.kept()) == {"6x8", "8x6", "8x10"}
     kernel_choice.choose(again, refresh=True)
     assert small[-1] == ["6x8", "8x10"]
 
@@ -152,18 +153,18 @@ def test_a_choice_is_kept_and_only_new_shapes_are_measured(small):
 def test_a_kept_file_that_cannot_be_read_is_measured_again(small, damage, tmp_path):
     model = nn.Sequential(layer(6, 8))
     kernel_choice.choose(model)
-    kernel_choice.kept_at(kernel_choice.key()).write_text(damage)
+    kept_at(kernel_times.key()).write_text(damage)
     kernel_choice.choose(model)
-    assert len(small) == 2 and kernel_choice.kept()
+    assert len(small) == 2 and kernel_times.kept()
 
 
 def test_a_choice_of_another_number_of_threads_is_not_taken(small, monkeypatch):
     kernel_choice.choose(nn.Sequential(layer(6, 8)))
-    path = kernel_choice.kept_at(kernel_choice.key())
+    path = kept_at(kernel_times.key())
     other = json.loads(path.read_text())
     other["key"]["threads"] += 1
     path.write_text(json.dumps(other))
-    assert kernel_choice.kept() == {}
+    assert kernel_times.kept() == {}
 
 
 def test_small_models_and_other_formats_keep_the_rule(monkeypatch, small):
@@ -218,7 +219,7 @@ def test_a_machine_that_is_never_quiet_is_measured_four_times(small):
 
 def test_the_shorter_time_of_two_measurements_counts():
     old, new = {1: {"plain": 3.0, "packed": 1.0}}, {1: {"plain": 2.0, "blocked": 5.0}, 2: {"plain": 1.0}}
-    assert kernel_choice.merged(old, new) == {
+    assert kernel_times.merged(old, new) == {
         1: {"plain": 2.0, "packed": 1.0, "blocked": 5.0},
         2: {"plain": 1.0},
     }

@@ -141,10 +141,10 @@ def main(argv: list[str]) -> int:
         print(f"== waiting for a quiet machine, {options.patience:.0f} s at most", flush=True)
         wait_until_quiet(options.patience)
         import lumen
-        from lumen.hardware import kernel_choice
+        from lumen.hardware import kernel_choice, kernel_times
 
         model = lumen.load("smollm2-135m").model
-        print("== kernels:", *kernel_choice.described(kernel_choice.choose(model, refresh=True)), sep="\n   ")
+        print("== kernels:", *kernel_times.described(kernel_choice.choose(model, refresh=True)), sep="\n   ")
         chip = calibrated()
         print(f"== {chip.name}: {chip.bandwidth / 1e9:.1f} GB/s; {chip.note}", flush=True)
         refused = measure(model, options.patience)

@@ -114,12 +114,16 @@ def keep(
     watch: Watch | None = None,
     fresh: bool = False,
 ) -> Measured:
-    """Judge samples that a caller took, and put them into the store. An entry that is there wins unless `fresh`."""
+    """Judge samples that a caller took, and put them into the store. An entry that is there wins unless `fresh`.
+
+    What is doubtful is shown with its note, and kept on the reader's machine alone: the published store takes none.
+    """
     note = doubts(timing, bound_s=bound_s, bound=bound, load=watch.load if watch else None)
     if note and publishing():
         raise Refused(f"{name.short()}: {note}")
     today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
-    return (store or current()).add(Measured(name, timing, today, note=note), replace=fresh)
+    measured, into = Measured(name, timing, today, note=note), store or current()
+    return measured if note and into.is_evidence else into.add(measured, replace=fresh)
 
 
 def machine() -> dict[str, Any]:

@@ -7,40 +7,33 @@ machine again at the next loads.
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 import time
-import warnings
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 from torch import nn
 from tqdm.auto import tqdm
 
-from lumen.hardware.identity import cpu_name, versions
+from lumen.hardware import kernel_times
+from lumen.hardware.kernel_times import BETTER, Times, fastest, shape_of
 from lumen.hardware.measured import hidden, kept_at
 from lumen.models.kernels import FEW, KERNELS, Kernel, candidates, rule
 from lumen.models.linear import Linear
 from lumen.timing import quiet
 
-LAYOUT = 2  # of the kept file; a change makes older files be measured again
 ROWS = (1, 2, 3, 4, 6, 8, 16, 32, 64, 256)
 ROUNDS = 5
 HOPELESS = 1.5, 2.5  # so many times slower than the best, after two rounds and on a first try: tried no more
-BETTER = 0.97  # the rule of thumb stays unless another takes less than this share of its time,
-CAREFUL = 0.8  # or this share, where the machine was never quiet
+CAREFUL = 0.8  # stands for BETTER where the machine was never quiet
 LEAST = 2**26  # bytes of linear weights from which a choice pays: smaller models sit in the caches
 A_PASS = 0.02  # seconds that a pass over the layers may take; fewer layers where it would be more
-SURE = (
-    0.1  # by more than this the second best round is slower where the machine was busy: measured again at the
-)
-TRIES = 4  # next load, until it was quiet or this often. Of all measurements the shortest times count.
+# Where the second best round is by more than SURE slower the machine was busy: the next load measures again, until it
+# was quiet or TRIES times. Of all measurements the shortest times count.
+SURE, TRIES = 0.1, 4
 QUIET = 99  # stands for the number of tries once one was quiet
 A_SIZE = 0.4  # seconds for one number of rows; fewer rounds where they would take more
-
-Times = dict[str, dict[int, dict[str, float]]]  # by shape, rows and kernel: seconds of a product
 
 
 def choose(model: nn.Module, *, refresh: bool = False, progress: bool = True) -> Times:
@@ -52,8 +45,8 @@ def choose(model: nn.Module, *, refresh: bool = False, progress: bool = True) ->
     layers = [part for part in model.modules() if isinstance(part, Linear) and _counts(part)]
     if sum(layer.weight.numel() * layer.weight.element_size() for layer in layers) < LEAST:
         return {}
-    path = kept_at(key())
-    known, tries = ({}, {}) if refresh else read(path)
+    path = kept_at(kernel_times.key())
+    known, tries = ({}, {}) if refresh else kernel_times.read(path)
     again = [
         layer for layer in layers
         if tries.get(shape_of(layer), 0) < TRIES or not _whole(known.get(shape_of(layer)), layer)
@@ -61,9 +54,9 @@ def choose(model: nn.Module, *, refresh: bool = False, progress: bool = True) ->
     if again:
         found, scatter = measure(again, progress)
         for shape, table in found.items():
-            known[shape] = merged(known.get(shape, {}), table)
+            known[shape] = kernel_times.merged(known.get(shape, {}), table)
             tries[shape] = QUIET if scatter <= SURE else tries.get(shape, 0) + 1
-        keep(path, known, tries)
+        kernel_times.keep(path, known, tries)
     for layer in layers:
         shape = shape_of(layer)
         layer.chosen = kernels_of(known[shape], layer, BETTER if tries[shape] == QUIET else CAREFUL)
@@ -138,17 +131,6 @@ def _promising(seconds: dict[str, float], factor: float) -> list[str]:
     return [name for name, took in seconds.items() if took <= factor * least]
 
 
-def merged(old: dict[int, dict[str, float]], new: dict[int, dict[str, float]]) -> dict[int, dict[str, float]]:
-    """The shorter times of two measurements of one shape, by rows and kernel."""
-    return {
-        rows: {
-            name: min(table.get(rows, {}).get(name, math.inf) for table in (old, new))
-            for name in {**old.get(rows, {}), **new.get(rows, {})}
-        }
-        for rows in {**old, **new}
-    }
-
-
 def kernels_of(
     times: dict[int, dict[str, float]], layer: Linear, better: float = BETTER
 ) -> tuple[Kernel, ...]:
@@ -158,88 +140,6 @@ def kernels_of(
         at = max(size for size in times if size <= rows) if rows <= FEW else max(times)
         chosen.append(KERNELS[fastest(times[at], rule(layer, at).__name__, better)])
     return tuple(chosen)
-
-
-def fastest(seconds: dict[str, float], usual: str, better: float = BETTER) -> str:
-    """The kernel with the least time; the usual one where nothing is clearly faster."""
-    best = min(seconds, key=seconds.__getitem__)
-    return best if usual not in seconds or seconds[best] < better * seconds[usual] else usual
-
-
-def shape_of(layer: Linear) -> str:
-    """What a choice is kept under: inputs x outputs."""
-    return f"{layer.in_features}x{layer.out_features}"
-
-
-def key() -> dict[str, object]:
-    """What a choice depends on besides the shape."""
-    return {
-        "what": "kernels",
-        "device": cpu_name(),
-        "threads": torch.get_num_threads(),
-        "torch": versions()["torch"],
-        "layout": LAYOUT,
-    }
-
-
-def kept() -> Times:
-    """What was measured on this machine so far."""
-    return read(kept_at(key()))[0]
-
-
-def read(path: Path) -> tuple[Times, dict[str, int]]:
-    """What is kept, and how often each shape was measured; empty where nothing is or where it cannot be read."""
-    try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        if kept["key"] != key():
-            return {}, {}
-        times = {
-            str(shape): {
-                int(rows): {str(name): float(s) for name, s in row.items() if name in KERNELS}
-                for rows, row in table.items()
-            }
-            for shape, table in kept["seconds"].items()
-        }
-        return times, {str(shape): int(count) for shape, count in kept["tries"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}, {}
-
-
-def keep(path: Path, times: Times, tries: dict[str, int]) -> None:
-    """Write what was measured; without a writable folder it holds for this process alone."""
-    from lumen.files import write_atomic
-
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, json.dumps({"key": key(), "tries": tries, "seconds": times}, indent=1))
-    except OSError as error:
-        warnings.warn(
-            f"The choice of kernels cannot be kept ({error.strerror}); set LUMEN_CACHE to a writable folder.",
-            stacklevel=3,
-        )
-
-
-def described(times: Times) -> list[str]:
-    """One line a shape: which rows are multiplied by which kernel.
-
-    >>> described({"576x960": {1: {"blocked": 2e-4, "plain": 3e-4}, 2: {"blocked": 2e-4}, 4: {"packed": 1e-4}}})
-    ['576x960: 1 to 3 rows blocked, from 4 packed']
-    """
-    lines = []
-    for shape, table in times.items():
-        runs: list[tuple[int, str]] = []
-        for rows in sorted(table):
-            name = fastest(table[rows], "")
-            if not runs or runs[-1][1] != name:
-                runs.append((rows, name))
-        ends = [start - 1 for start, _ in runs[1:]]
-        parts = [
-            f"{start} row{'s' if start > 1 else ''}" if start == end else f"{start} to {end} rows"
-            for (start, _), end in zip(runs, ends, strict=False)
-        ] + [f"from {runs[-1][0]}"]
-        said = ", ".join(f"{part} {name}" for part, (_, name) in zip(parts, runs, strict=True))
-        lines.append(f"{shape}: {said.replace('_', ' ')}")
-    return lines
 
 
 def _counts(layer: Linear) -> bool:

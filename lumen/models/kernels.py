@@ -89,7 +89,7 @@ def candidates(layer: Linear, rows: int) -> list[str]:
 
 
 def rule(layer: Linear, rows: int) -> Kernel:
-    """A choice for shapes that nobody has measured: what was seldom far from the best on three kinds of CPU."""
+    """A choice for shapes that nobody has measured: blocks for one row, oneDNN's tiles for more where it is there."""
     if layer.packs() and rows > 1:
         return packed_twice if rows == 2 else packed
     return plain if rows > FEW else blocked
