@@ -222,3 +222,14 @@ def test_a_doubtful_measurement_warns_a_reader_and_refuses_a_publication(monkeyp
         bench.quantity(Name("m", "decode", context=9), lambda: STEADY, bound_s=2.0)
     assert store.current().get(Name("m", "decode", context=9)) is None
     assert bench.quoted() == []
+
+
+def test_the_evidence_takes_nothing_doubtful(monkeypatch):
+    """A benchmark that measured a cell more, on a busy machine, had put it into the published store."""
+    monkeypatch.setenv("LUMEN_BOOK", "1")
+    shown = bench.quantity(NAME, lambda: WILD)
+    assert shown.note and shown.timing == WILD, "it is shown, with what speaks against it"
+    new_process(monkeypatch)
+    assert not bench.quantity(NAME, lambda: STEADY).kept
+    new_process(monkeypatch)
+    assert bench.quantity(NAME, never).timing == STEADY
