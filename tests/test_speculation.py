@@ -14,6 +14,7 @@ from lumen.decode.row import Row
 from lumen.decode.step import verify
 from lumen.sampling import SamplingParams, Stream, distribution, draw, generators
 
+from .distributions import assert_the_models, chi_square
 from .drafters import Model, Scripted
 from .tiny import tiny_gpt, tiny_llama
 
@@ -129,13 +130,6 @@ def test_an_end_among_the_drafts_ends_the_row_there():
             assert again.tokens == want.tokens
 
 
-def chi_square(counts: torch.Tensor, probs: torch.Tensor) -> float:
-    expected = probs.double() * counts.sum()
-    keep = expected > 0
-    assert counts[~keep].sum() == 0, "a token of probability zero came out"
-    return float(((counts[keep] - expected[keep]) ** 2 / expected[keep]).sum())
-
-
 @pytest.mark.parametrize("kind", ["drawn", "chosen"])
 def test_what_is_accepted_has_the_targets_distribution(kind):
     """40,000 times the first two tokens behind two drafts, against p x p. Chi-square over the 30 pairs that can come
@@ -187,25 +181,7 @@ def test_samples_with_a_drafting_model_have_the_targets_distribution(params):
     done = generate(model, [prompt] * n, 3, rows, eos_ids=(), drafter=drafter)
     accepted = sum(r.num_accepted_tokens for r in done) / sum(r.num_draft_tokens for r in done)
     assert 0.05 < accepted < 0.95 or params == "greedy", accepted
-    paths, probs = [[]], torch.ones(1)
-    for _ in range(3):
-        logits = model(torch.tensor([prompt + path for path in paths]))[:, -1]
-        each = distribution(logits, kind, [prompt] * len(paths), paths)
-        paths, probs = [[*path, t] for path in paths for t in range(7)], (probs[:, None] * each).flatten()
-    index = {tuple(path): i for i, path in enumerate(paths)}
-    counts = torch.bincount(torch.tensor([index[tuple(r.tokens)] for r in done]), minlength=len(paths))
-    if params == "greedy":
-        assert counts.max() == n == counts[probs.argmax()]
-        return
-    assert counts[probs == 0].sum() == 0
-    big = probs * n >= 8
-    counts = torch.cat([counts[big], counts[~big].sum()[None]])
-    probs = torch.cat([probs[big], probs[~big].sum()[None]])
-    freedom = int(big.sum())
-    limit = (
-        freedom * (1 - 2 / (9 * freedom) + 4.753 * (2 / (9 * freedom)) ** 0.5) ** 3
-    )  # Wilson and Hilferty 1931
-    assert chi_square(counts, probs) < limit
+    assert_the_models(model, prompt, kind, [r.tokens for r in done])
 
 
 class Batched(Drafter):
