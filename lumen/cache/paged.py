@@ -23,7 +23,7 @@ from torch import Tensor
 
 from .base import Cache
 from .store import BlockStore, Content
-from .traits import Traits
+from .traits import Traits, refuse_gaps
 
 __all__ = ["BlockStore", "Content", "PagedCache"]
 
@@ -78,6 +78,8 @@ class PagedCache(Cache):
 
     def begin(self, pos: Tensor) -> None:
         super().begin(pos)
+        if pos.device.type == "cpu" and not torch.compiler.is_compiling():
+            refuse_gaps(pos, self.lengths)  # on a GPU this look would stall the stream
         if self._reserved is None:
             self.reserve(torch.maximum(self.lengths, pos.amax(1) + 1).tolist())
         ends, self._reserved = self._reserved, None

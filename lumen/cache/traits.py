@@ -64,6 +64,18 @@ def refuse_repeats(pos: Tensor) -> None:
         )
 
 
+def refuse_gaps(pos: Tensor, lengths: Tensor) -> None:
+    """ValueError when a row's new tokens leave a position out: pos (B, T), lengths (B,). For kinds whose slots are
+    positions, where what once stood in the slot that was left out would be read."""
+    left_out = pos.amax(1) + 1 - lengths - (pos >= 0).sum(1)
+    if bool((left_out > 0).any()):
+        row = int((left_out > 0).int().argmax())
+        raise ValueError(
+            f"Row {row} holds {int(lengths[row])} positions, and its new tokens reach position {int(pos[row].max())} "
+            f"but leave {int(left_out[row])} out on the way. Give every position a token, or use a dense cache."
+        )
+
+
 def stored_dims(config: ModelConfig) -> tuple[int, int, int]:
     """What a layer stores of a token: heads, width of a key, width of a value.
 

@@ -278,3 +278,17 @@ def test_ten_thousand_random_steps_keep_the_books_and_the_numbers(prefix):
         cache.close()
     store.prefix.evict(24)
     assert store.pool.num_free == 24
+
+
+@pytest.mark.parametrize("new", [[4], [2, 4], [3, 4]])
+def test_a_position_left_out_is_refused_and_changes_nothing(new):
+    """A slot is a position here: what an earlier owner left in the one that is skipped would have been read."""
+    model = tiny_llama()
+    store = BlockStore.for_model(model, 4, 4)
+    cache = filled(store, model, [[5, 6]])
+    free, held = store.pool.num_free, cache.lengths.clone()
+    with pytest.raises(ValueError, match=r"Row 0 holds 2 positions, .* reach position 4 but leave [12] out"):
+        model(torch.ones(1, len(new), dtype=torch.int64), torch.tensor([new]), cache)
+    assert store.pool.num_free == free and torch.equal(cache.lengths, held)
+    model(torch.ones(1, 3, dtype=torch.int64), torch.tensor([[4, 2, 3]]), cache)  # in any order, all of them
+    assert cache.lengths.tolist() == [5]
