@@ -245,7 +245,7 @@ def missed(est: Estimate, lowest: float, highest: float) -> str:
         worth=10,
         less=f"{lead} It prices the forward alone; what the engine does between two of them comes on top.",
         more=f"{lead} Its prices, measured operator by operator, are too high here.",
-        same=f"{lead} Too high or too low on the whole: {{n}} numbers cannot tell.",
+        same=f"{lead} On the whole that is no bias that {{n}} numbers can show.",
     )
 
 
