@@ -15,8 +15,7 @@ import argparse
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
 
 TRIES = 3  # measurements of a quantity before its refusal counts
 ROUNDS, STEPS, PREFILLS = 12, 8, 3  # samples of a quantity: rounds × steps; half a minute from round to round
+EVERY = 3  # rounds from one calibration to the next
 CANONICAL = [
     *(("decode", batch, context, "static") for batch in (1, 2, 4, 8) for context in (64, 256, 512, 1024)),
     *(("decode", batch, 256, "static") for batch in (16, 32)),
@@ -47,38 +47,25 @@ CANONICAL = [
 Taken = dict[Name, tuple[Timing, Watch]]
 
 
-def calibrated() -> Chip:
-    """The machine as it is when its neighbours are quiet: a roof is the best that was seen, so it is looked at often.
+def sample(
+    model: Decoder, names: Iterable[Name], rounds: int = ROUNDS, between: Callable[[], object] = lambda: None
+) -> Taken:
+    """Samples of all quantities, taken in turns: round after round, so that a slow minute falls on all alike.
 
-    The last of three to six calibrations, one whose bandwidth is near the highest of them, under the highest. Its
-    uncertainty is at least the share by which the last one fell short.
+    `between` is called before the first round, after every `EVERY` rounds, and so after the last.
     """
-    from lumen import hardware
-    from lumen.hardware.measured import keep as keep_chip
-
-    seen: list[float] = []
-    while True:
-        chip = hardware.measure(refresh=True)
-        seen.append(chip.bandwidth)
-        short = 1 - chip.bandwidth / max(seen)
-        if len(seen) >= 6 or (len(seen) >= 3 and short <= 0.05):
-            sure = max(short, chip.uncertainty.get("bandwidth", 0.0))
-            return keep_chip(
-                replace(chip, bandwidth=max(seen), uncertainty=dict(chip.uncertainty) | {"bandwidth": sure})
-            )
-
-
-def sample(model: Decoder, names: Iterable[Name], rounds: int = ROUNDS) -> Taken:
-    """Samples of all quantities, taken in turns: round after round, so that a slow minute falls on all alike."""
     jobs = {name: (Decode if name.phase == "decode" else Prefill)(model, name) for name in names}
     samples: dict[Name, list[float]] = {name: [] for name in jobs}
     watches = {name: Watch() for name in jobs}
     with tqdm(total=rounds * len(jobs), desc="measuring", unit="quantity") as bar:
+        between()
         for number in range(rounds):
             for name in list(jobs) if number % 2 == 0 else reversed(list(jobs)):
                 with watches[name]:
                     samples[name] += jobs[name].samples(STEPS if name.phase == "decode" else PREFILLS)
                 bar.update()
+            if (number + 1) % EVERY == 0:
+                between()
     return {name: (Timing(tuple(taken)), watches[name]) for name, taken in samples.items()}
 
 
@@ -94,14 +81,25 @@ def judge(model: Decoder, taken: Taken) -> dict[Name, str]:
     return refused
 
 
-def measure(model: Decoder, patience: float) -> list[str]:
-    """Measure the canonical list into a new store. Returns what refused every time; then the old file stands."""
+def measure(model: Decoder, patience: float, rounds: int = ROUNDS) -> list[str]:
+    """Measure the canonical list into a new store. Returns what refused every time; then the old file stands.
+
+    The machine is calibrated between the rounds: the forecast's medians and the clock's are of the same minutes.
+    """
+    from lumen import hardware
+    from lumen.hardware.measured import keep as keep_chip
+    from lumen.hardware.merged import merged
+
+    chips: list[Chip] = []
     names = [name_of(model, *job) for job in CANONICAL]
     path = current().path
     before = path.read_bytes() if path.exists() else None
     path.unlink(missing_ok=True)
     try:
-        refused = judge(model, sample(model, names))
+        taken = sample(model, names, rounds, lambda: chips.append(hardware.measure(refresh=True)))
+        chip = keep_chip(merged(chips))
+        tqdm.write(f"== {chip.name}: {chip.bandwidth / 1e9:.1f} GB/s; {chip.note}")
+        refused = judge(model, taken)
         for _ in range(TRIES - 1):
             if refused:
                 tqdm.write("\n".join(["refused, and measured again:", *refused.values()]))
@@ -145,8 +143,6 @@ def main(argv: list[str]) -> int:
 
         model = lumen.load("smollm2-135m").model
         print("== kernels:", *kernel_times.described(kernel_choice.choose(model, refresh=True)), sep="\n   ")
-        chip = calibrated()
-        print(f"== {chip.name}: {chip.bandwidth / 1e9:.1f} GB/s; {chip.note}", flush=True)
         refused = measure(model, options.patience)
     except Refused as error:
         refused = [str(error)]
