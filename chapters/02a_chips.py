@@ -21,9 +21,11 @@
 # </div>
 
 # %% [markdown]
-# [Chapter 2](02_roofline.ipynb) needs two numbers of a chip, its peak and its bandwidth. This appendix holds them for twelve
-# chips, what they say about one model, and what other people measured; why every roof has a ridge; and two tables that the
-# chapter quotes.
+# [Chapter 2](02_roofline.ipynb) needs two numbers of a chip, its peak and its bandwidth. With the memory they decide what a
+# token costs. **One card for a dollar an hour, another for three: whose tokens are cheaper?**
+#
+# Then: twelve chips and what their data sheets say about one model; how far other people's measurements lie from that; why
+# every roof has a ridge; and two tables that chapter 2 quotes.
 #
 # Needs: [the roofline](02_roofline.ipynb).
 #
@@ -53,6 +55,7 @@ session = lumen.setup("02a_chips")
 # %% tags=["hide-input"]
 from lumen import cost, hardware
 from lumen.explore import (
+    guess,
     markdown,
     provenance,
     published_misses,
@@ -65,6 +68,35 @@ from lumen.pages import ch02, chips
 chip, dtype = hardware.measure(), cost.dtype_name(session.dtype)
 
 # %% [markdown]
+# ## Predict: two price tags
+
+# %% tags=["hide-input", "nbval-check-output"]
+markdown(chips.tags())
+
+# %% tags=["predict"]
+my_price = guess(
+    "02a-price",
+    "A million tokens: what does the H100 ask, in times the A10G?",
+    unit="×",
+)
+
+# %% tags=["measure", "nbval-check-output"]
+cheap, dear = chips.two_cards()
+
+# %% tags=["reveal", "nbval-check-output"]
+markdown(chips.two_cards_story(cheap, dear))
+
+# %% tags=["reveal", "nbval-check-output"]
+chips.room_figure()
+
+# %% tags=["reveal", "nbval-check-output"]
+rows, headers, sides = chips.prices_table()
+table(rows, headers, sides, stack=True)
+
+# %% tags=["reveal", "nbval-check-output"]
+markdown(chips.unpriced())
+
+# %% [markdown]
 # ## Twelve chips, one model
 
 # %% tags=["hide-input", "nbval-check-output"]
@@ -73,15 +105,6 @@ table(rows, headers, sides, stack=True)
 
 # %% tags=["hide-input", "nbval-check-output"]
 markdown(chips.reading())
-
-# %% [markdown]
-# What a million tokens would cost at the number of users above, prompts not counted. The prices per hour are estimates of
-# mid-2025 for one chip on demand, made to reckon with; beside them what Lambda and Modal asked on 7 May 2026, where it was
-# read. Chips no further apart than the two columns may change places, and programs differ by more (next section).
-
-# %% tags=["hide-input", "nbval-check-output"]
-rows, headers, sides = chips.prices_table()
-table(rows, headers, sides, stack=True)
 
 # %% [markdown]
 # ## What others measured

@@ -232,7 +232,8 @@ table(*ch08.misses(steps, config, chip))
 
 # %% tags=["reveal", "nbval-ignore-output"]
 markdown(ch08.misses_story(steps, config, chip))
-markdown(ch08.doublings(steps, config, chip))
+if drops := ch08.doublings(steps, config, chip):
+    markdown(drops)
 
 # %% [markdown]
 # ### On a chip that none of us has at home
@@ -314,9 +315,9 @@ def next_logits(tokens, pos):
     return model.head(model.hidden(tokens, pos)[rows, last])
 
 
-def off(ours, right):
+def off(ours, truth):
     """Relative error of each row's scores."""
-    return ((ours - right).norm(dim=-1) / right.norm(dim=-1)).tolist()
+    return ((ours - truth).norm(dim=-1) / truth.norm(dim=-1)).tolist()
 
 
 alone = torch.cat(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 
 def percent(share: float, places: int = 0, *, signed: bool = False) -> str:
     """A share as percent, with `places` decimals; `signed` writes the plus, too. What rounds to zero has no sign.
@@ -12,3 +15,21 @@ def percent(share: float, places: int = 0, *, signed: bool = False) -> str:
     size = f"{abs(100 * share):,.{places}f}"
     sign = "" if not size.strip("0.,") else "−" if share < 0 else "+" if signed else ""
     return f"{sign}{size} %"
+
+
+def shares(parts: Sequence[float]) -> list[str]:
+    """The parts of a whole as whole percents that add up to 100: the largest remainders are rounded up.
+
+    Raises ValueError unless the parts are finite, none is below zero, and they add up to more than zero.
+
+    >>> shares([2, 2, 2])
+    ['34 %', '33 %', '33 %']
+    """
+    whole = math.fsum(parts) if parts else 0.0
+    if not (math.isfinite(whole) and whole > 0 and min(parts) >= 0):
+        raise ValueError(f"Shares need parts of at least 0 and a sum above it, got {list(parts)}.")
+    exact = [100 * part / whole for part in parts]
+    found = [math.floor(x) for x in exact]
+    for i in sorted(range(len(parts)), key=lambda i: found[i] - exact[i])[: 100 - sum(found)]:
+        found[i] += 1
+    return [f"{x} %" for x in found]

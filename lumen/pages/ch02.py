@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lumen import cost, hardware
 from lumen.bench import Estimate, NoEvidence, load_evidence, miss, says, sentence
-from lumen.bench.numbers import percent
+from lumen.bench.numbers import percent, shares
 from lumen.config import CONFIGS, ModelConfig
 from lumen.explore.figures.theme import figure, label_line, log_axis, palette
 from lumen.explore.figures.waterfall import waterfall
@@ -450,11 +450,8 @@ def flops_table() -> Table:
     rows = []
     for one in (CONFIGS["smollm2-135m"], gelu, CONFIGS["llama-2-7b"], CONFIGS["llama-3-8b"]):
         split, cross = cost.flops_per_token(one, FLOPS_AT), cost.crossover_context(one)
-        shares = [
-            percent(part / split.total)
-            for part in (split.mlp + split.projections, split.head, split.attention)
-        ]
-        rows.append([one.name, *shares, f"{cross:,.0f} = {cross / one.hidden_size:.2f} d"])
+        parts = (split.mlp + split.projections, split.head, split.attention)
+        rows.append([one.name, *shares(parts), f"{cross:,.0f} = {cross / one.hidden_size:.2f} d"])
     return rows, ["model", "layers' matrices", "output matrix", "attention", "crossover (tokens)"], "lrrrr"
 
 

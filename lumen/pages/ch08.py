@@ -158,7 +158,8 @@ def short_story(steps: Steps, config: ModelConfig, chip: Chip) -> str:
         f"{eight_over_one(ratio)}, **{8 / ratio.value:.1f} times the tokens/s**. The pictures below go from "
         f"the forecast to the clock. Their *floor* is bandwidth or peak, whichever takes longer: for eight, reading "
         f"takes {milliseconds(read / chip.bandwidth)}, arithmetic {milliseconds(rows)}. What grows most beyond it "
-        f"is *{most}*, by {milliseconds(grown[most])}. A chip with more arithmetic beside its bandwidth has "
+        f"is *{most}*, by {milliseconds(grown[most])}. (*Matrix products*: what they take above the floor when "
+        f"timed alone, on this machine and at these shapes.) A chip with more arithmetic beside its bandwidth has "
         f"more room: by its datasheet an H100 computes {cost.ridge(H100, 'bf16'):.0f} rows in bf16 while it reads the "
         "weights once.\n\n"
         f"The forecast of the ratio: {miss(8 / said_of_eight(config, chip, SHORT), ratio, WHY)}"
@@ -168,32 +169,31 @@ def short_story(steps: Steps, config: ModelConfig, chip: Chip) -> str:
 @sentence(example={"fewer": 2, "users": 4, "context": 64}, more_words=["longer"], less_words=["shorter"])
 def doubling(est: Estimate, fewer: int, users: int, context: int) -> str:
     """A step for `users` over a step for `fewer`."""
+    both = f"at {context:,} tokens a step for {users} users"
     return says(
         est,
-        more=f"from {fewer} to {users} users it is {{size}} longer",
-        same=f"from {fewer} to {users} users this run shows no difference",
-        less=f"from {fewer} to {users} users it is {{size}} **shorter**, although it does more work",
+        more=f"{both} is {{size}} longer than for {fewer}",
+        same=f"{both} cannot be told from one for {fewer}",
+        less=f"{both} is {{size}} **shorter** than for {fewer}, although it does more work",
     )
 
 
 def doublings(steps: Steps, config: ModelConfig, chip: Chip) -> str:
-    """Each doubling of the batch in words, both contexts; and whether the forecast has the drops that it found."""
+    """Where more users took less time, and whether the forecast has it too; nothing to say where none did."""
     said, drops = [], []
     for context, found in steps.items():
-        each = []
         for a, b in pairwise(USERS):
             est = Estimate.ratio(found[b].timing, found[a].timing)
-            each.append(doubling(est, a, b, context))
-            if outcome(est) == "less":
+            if outcome(est) == "less":  # the table has the rest
+                said.append(doubling(est, a, b, context))
                 drops.append(forecast(config, chip, b, context) < forecast(config, chip, a, context))
-        said.append(f"A step at {context:,} tokens: {'; '.join(each)}.")
-    if drops:
-        said.append(
-            f"Drops by the clock: {len(drops)}, in the forecast as well: {sum(drops)}. Bytes and operations only grow "
-            "with the batch; but the forecast adds up matrix products that were timed at each number of rows, and a "
-            "library may take another kernel for few rows, a slower one. The rest this page does not explain."
-        )
-    return " ".join(said)
+    if not said:
+        return ""
+    return (
+        f"One thing no count of bytes explains: {'; '.join(said)}. The forecast, which adds up matrix products "
+        f"timed at each number of rows, has {sum(drops)} of these {len(drops)}: there another kernel multiplies. The "
+        "rest this page does not explain."
+    )
 
 
 @sentence(more_words=["longer"], less_words=["shorter"])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lumen import cost
 from lumen.config import CONFIGS
 from lumen.explore.figures.theme import figure, label_line, log_axis, palette
-from lumen.hardware import CHIPS, LINKS, Chip, ridge
+from lumen.hardware import CHIPS, LINKS, Chip, hourly, ridge
 from lumen.pages.ch02 import RESERVE, Table
 
 if TYPE_CHECKING:
@@ -54,6 +54,98 @@ def chips_table() -> Table:
     return rows, ["chip", "tok/s, 1 user", "users at 50 ms", "memory", "ridge"], "lrrrr"
 
 
+CHEAP, DEAR = "A10G", "H100 SXM"  # the two price tags of the prediction
+
+
+def tags() -> str:
+    """What the reader is asked to compare, before anything is said of the answer."""
+    cheap, dear = hourly(CHEAP, DEAR).values()
+    weights = cost.weight_storage(MODEL, form(CHIPS[DEAR])) / 1e9
+    return (
+        f"You serve Llama-3-8B in 16 bits, {weights:.0f} GB of weights, to users with {CONTEXT:,} tokens each, and "
+        f"nobody may wait longer than {1e3 * LIMIT:.0f} ms for a token. An {CHEAP} has "
+        f"{CHIPS[CHEAP].memory / 1e9:.0f} GB and costs {cheap:.2f} dollars an hour, an {short(DEAR)} has "
+        f"{CHIPS[DEAR].memory / 1e9:.0f} GB and costs {dear:.2f}. Each takes as many users as fit, prompts not counted."
+    )
+
+
+def two_cards() -> tuple[dict[str, Any], dict[str, Any]]:
+    """The cheap card and the dear one, served."""
+    return served(CHEAP), served(DEAR)
+
+
+def left(chip: Chip) -> float:
+    """Bytes for caches: the memory less the reserve and the weights."""
+    return chip.memory * (1 - RESERVE) - cost.weight_storage(MODEL, form(chip))
+
+
+def two_cards_story(cheap: dict[str, Any], dear: dict[str, Any]) -> str:
+    """The factor between the two cards' tokens, taken apart: price, users, steps."""
+    a, b = cheap["chip"], dear["chip"]
+    step = [
+        cost.predict_decode(MODEL, c["chip"], CONTEXT, c["users"], form(c["chip"])).seconds
+        for c in (cheap, dear)
+    ]
+    price, users, time = (
+        b.price_per_hour / a.price_per_hour,
+        cheap["users"] / dear["users"],
+        step[1] / step[0],
+    )
+    return (
+        f"A million tokens cost {cheap['price']:.2f} dollars from the {short(a.name)} and {dear['price']:.3f} "
+        f"from the {short(b.name)}: **{dear['price'] / cheap['price']:.2f} times as much**. The hour costs "
+        f"{price:.1f} times, but what earns the money is not the card: it is the room for caches that the weights "
+        f"leave. A tenth of the memory kept free, that is {left(a) / 1e9:.1f} GB against {left(b) / 1e9:.0f}, so "
+        f"{cheap['users']} users share a reading of the weights on the one and {dear['users']} on the other; a step "
+        f"takes {1e3 * step[0]:.0f} and {1e3 * step[1]:.0f} ms.\n\n"
+        f"$$ \\underbrace{{{price:.2f}}}_{{\\text{{price}}}} \\times "
+        f"\\underbrace{{{users:.3f}}}_{{\\text{{users}}}} \\times "
+        f"\\underbrace{{{time:.2f}}}_{{\\text{{time of a step}}}} = {price * users * time:.2f} $$"
+    )
+
+
+def priced() -> list[dict[str, Any]]:
+    """The chips with a price that hold a batch, cheapest tokens first."""
+    return sorted((s for s in map(served, NAMES) if s["price"]), key=lambda s: s["price"])
+
+
+def room_figure() -> go.Figure:
+    """Dollars per million tokens by the bytes that the weights leave for caches."""
+    some = sorted(priced(), key=lambda s: (left(s["chip"]), s["price"]))
+    first, last = some[0], some[-1]
+    fig = figure(
+        f"{left(first['chip']) / 1e9:.1f} GB left for caches: ${first['price']:.2f} a million tokens; "
+        f"{left(last['chip']) / 1e9:.0f} GB: ${last['price']:.3f}",
+        x="memory left for caches (GB)",
+        y="$ per million tokens",
+        log_x=True,
+        log_y=True,
+        height=380,
+    )
+    x, y = [left(s["chip"]) / 1e9 for s in some], [s["price"] for s in some]
+    fig.add_scatter(
+        x=x, y=y, mode="markers", marker={"color": palette.blue, "size": 11},
+        customdata=[[short(s["chip"].name), s["users"], s["chip"].price_per_hour] for s in some],
+        hovertemplate="%{customdata[0]}: %{customdata[1]} users, $%{customdata[2]:.2f} an hour<extra></extra>",
+    )  # fmt: skip
+    above: dict[float, int] = {}
+    for s, gb, price in zip(some, x, y, strict=True):
+        above[gb] = above.get(gb, -1) + 1  # chips with the same room stand in a column
+        anchor, name = ("left", "\u2002{}") if gb < 20 else ("right", "{}\u2002")
+        label_line(
+            fig,
+            gb,
+            price,
+            name.format(short(s["chip"].name)),
+            palette.grey,
+            anchor=anchor,
+            shift=8 * above[gb] - 4,
+        )
+    log_axis(fig, "x", [5, 10, 20, 50, 100, 200])
+    log_axis(fig, "y", [0.05, 0.1, 0.2, 0.5])
+    return fig
+
+
 def left_out_text() -> str:
     """What the bound has no line for where it misses by over a third, after the published set-ups."""
     from lumen.cost.published import THIRD, misses
@@ -76,12 +168,26 @@ def asked(chip: Chip) -> str:
 
 
 def prices_table() -> Table:
-    priced = sorted((s for s in map(served, NAMES) if s["price"]), key=lambda s: s["price"])
     rows = [
         [short(s["chip"].name), f"{s['price']:.3f}", f"{s['chip'].price_per_hour:.2f}", asked(s["chip"])]
-        for s in priced
+        for s in priced()
     ]
     return rows, ["chip", "$ per M tokens", "$/hour, our estimate", "asked on 7 May 2026"], "lrrl"
+
+
+def unpriced() -> str:
+    """Why a chip is missing from the table of prices, and when its order would change."""
+    first, second = priced()[:2]
+    turn = second["price"] / first["price"] * first["chip"].price_per_hour
+    none = [name for name in NAMES if not CHIPS[name].price_per_hour]
+    small = [name for name in NAMES if CHIPS[name].price_per_hour and not served(name)["users"]]
+    unlike = f" Not in the table: {', '.join(none)} (no price was read)" if none else " Not in the table:"
+    return (
+        "The prices per hour are estimates of mid-2025 for one chip on demand, made to reckon with; beside them what "
+        "Lambda and Modal asked on 7 May 2026, where it was read. Chips no further apart than the two columns may "
+        f"change places: {first['chip'].name} leads {second['chip'].name} until it costs {turn:.2f} dollars an hour."
+        f"{unlike}; {', '.join(small)} (no batch fits and keeps {1e3 * LIMIT:.0f} ms)."
+    )
 
 
 def reading() -> str:
@@ -90,8 +196,6 @@ def reading() -> str:
     fastest = max((n for n in NAMES if found[n]["alone"]), key=lambda n: found[n]["alone"])
     a100s = [found[n]["ridge"] for n in NAMES if n.startswith("A100")]
     a, h = found["A100 80GB SXM"], found["H100 SXM"]
-    first, second = sorted((s for s in found.values() if s["price"]), key=lambda s: s["price"])[:2]
-    turn = second["price"] / first["price"] * first["chip"].price_per_hour
     return (
         f"All of it is predicted for Llama-3-8B in 16 bits with {CONTEXT:,} tokens per user, by the two clocks "
         "of [chapter 2](02_roofline.ipynb): bounds, no promises. A tenth of the memory is kept free. A dash: "
@@ -102,9 +206,8 @@ def reading() -> str:
         f"it with {found[fastest]['chip'].bandwidth / 1e12:.1f} TB/s.\n"
         f"- **How many users?** An A100 with 80 GB holds {a['users']} and an H100 {h['users']}, with "
         f"{h['chip'].peak() / a['chip'].peak():.1f} times the FLOP/s: both have 80 GB.\n"
-        "- **How cheap?** By bandwidth and capacity per dollar. The order below stands on our estimates of "
-        f"mid-2025. It is {first['chip'].name} before {second['chip'].name}, until the first costs {turn:.2f} "
-        "dollars an hour.\n\n"
+        "- **How cheap?** By what the weights leave of the memory, per dollar: [the prediction]"
+        "(#predict-two-price-tags).\n\n"
         "Two traps in data sheets. Headline FLOP/s often assume [2:4](../book/glossary.md#term-2-4) sparsity, "
         "which ordinary "
         'weights do not have: halve them, as these tables do. And "the A100" is four products: the ridges of '

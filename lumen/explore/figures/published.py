@@ -126,7 +126,7 @@ def published_rows(rows: Sequence[Miss] | None = None) -> None:
             [
                 f"{chips}: {m.model}, {bits}",
                 f"{m.phase}, batch {m.batch}, {lengths}",
-                f"{1e3 * row.measured:,.0f} ms" if row.measured >= 1 else f"{1e3 * row.measured:.3g} ms",
+                _ms(row.measured),
                 percent(row.signed, signed=True),
                 f"[{m.source.date}]({m.source.url})",
             ]
@@ -147,10 +147,14 @@ def left_out(rows: Sequence[Miss] | None = None, beyond: float = 1 / 3) -> list[
     return sorted(counts.items(), key=lambda item: -item[1])
 
 
+def _ms(seconds: float) -> str:
+    return f"{1e3 * seconds:,.0f} ms" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
+
+
 def _hover(row: Miss) -> str:
     m = row.measurement
     return (
         f"{m.chips} × {m.chip}, {m.model}<br>{m.phase}, batch {m.batch}<br>"
-        f"measured {1e3 * row.measured:.3g} ms, bound {1e3 * row.bound:.3g} ms: {row.ratio:.2f} times<br>"
+        f"measured {_ms(row.measured)}, bound {_ms(row.bound)}: {row.ratio:.2f} times<br>"
         f"{m.source.title}, {m.source.date}"
     )
