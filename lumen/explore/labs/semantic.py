@@ -65,7 +65,9 @@ class SemanticLab:
         """The comparison as HTML."""
         done = self.compare(stored, asked)
         ends = "The stored answer is served." if done.hit else "A miss: the model is asked."
-        color = ink.blue if done.hit else ink.orange
+        edge = (
+            "solid" if done.hit else "dotted"
+        )  # no colour: blue and orange mean right and wrong in this chapter
         return (
             f'<p style="margin:6px 0"><span style="{SOFT}">stored</span> {html.escape(stored)}<br>'
             f'<span style="{SOFT}">asked</span> {html.escape(asked)}</p>'
@@ -77,7 +79,7 @@ class SemanticLab:
                 ]
             )
             + f'<p style="margin:6px 0"><span style="{SOFT}">{html.escape(REASONS[done.rule])}</span><br>'
-            f'<b style="border-left:4px solid {color};padding-left:8px">{ends}</b></p>'
+            f'<b style="border-left:4px {edge} {ink.grey};padding-left:8px">{ends}</b></p>'
         )
 
     def widget(self, stored: str, asked: str) -> Any:

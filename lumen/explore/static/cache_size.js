@@ -36,9 +36,9 @@ function render({ state, el }) {
   const kv = toggle({ label: "A cached value", options: named(state.formats), value: state.kv, oninput });
   const weight = toggle({ label: "A weight", options: named(state.formats), value: state.weight, oninput });
   const picture = h("div", {}), table = stats(3), verdict = h("p", { class: "verdict" }), voice = announcer();
-  const legend = h("p", { class: "legend" }, ["weights", "cache", "reserve"].map((kind) => h("span", {},
+  const legend = h("p", { class: "legend" }, ["weights", "cache", "reserve", "over"].map((kind) => h("span", {},
     s("svg", { viewBox: "0 0 16 16", "aria-hidden": "true" }, s("rect", { x: 1, y: 1, width: 14, height: 14, class: kind })),
-    kind === "reserve" ? `kept free (${Math.round(100 * state.reserve)} %)` : kind)));
+    { reserve: `kept free (${Math.round(100 * state.reserve)} %)`, over: "beyond the memory" }[kind] || kind)));
 
   function draw() {
     const m = pick(state.models, model), c = pick(state.chips, chip);

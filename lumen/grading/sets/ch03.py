@@ -364,7 +364,7 @@ NOT_THE_STREAM = {
     "empty": "an event without text is nothing that a user sees: no arrival.",
     "events": "an event may bring several tokens; the bill says how many there were in all.",
     "zero": "one token has no time per further token: None, not 0.",
-    "bill": "the bill is no token: the answer ended with its last text.",
+    "bill": "the bill is no token, nor is an event that only says why: the answer ended with its last text.",
 }
 
 exercises.add(

@@ -40,6 +40,10 @@ QUEUE = {
             Slip(10.0, "The prefills are missing: 32 of them, 20 ms each."),
             Slip(32 / (0.02 + 128 * 0.025), "Each of the 32 requests has a prefill of its own."),
             Slip(MU / 32, "That is one slot; there are 32."),
+            Slip(
+                32 / (32 * 0.02 + 129 * 0.025),
+                "The prefill writes the first token; 128 steps write the others.",
+            ),
         ],
     ),
     "inside": Number(
