@@ -53,6 +53,12 @@ def load(name: str | os.PathLike[str], device: Any = None, dtype: torch.dtype | 
     """
     on = runtime.device() if device is None else torch.device(device)
     loaded = _find(str(name), on, dtype or runtime.default_dtype(on))
+    has, knows = loaded.model.config.vocab_size, loaded.tokenizer.vocab_size
+    if knows > has:  # the other way round is common: vocabularies are padded
+        raise BadFile(
+            f"The tokenizer of {name} has ids up to {knows - 1}, and its model takes those below {has}; they do not "
+            "belong together. Fetch both again, from one place."
+        )
     kernel_choice.choose(loaded.model)
     return loaded
 

@@ -22,7 +22,8 @@ _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 class TextTokenizer(ABC):
-    """What a tokenizer offers. `eos_ids` is a set: chat models stop on several ids, and 0 may be one."""
+    """What a tokenizer offers. `vocab_size` is one more than its largest id. `eos_ids` is a set: chat models stop on
+    several ids, and 0 may be one."""
 
     vocab_size: int
     eos_ids: frozenset[int] = frozenset()
@@ -38,7 +39,11 @@ class TextTokenizer(ABC):
 
     @abstractmethod
     def token_bytes(self, token_id: int) -> bytes:
-        """The bytes one token stands for; often no whole character. ValueError if there is no such id."""
+        """The bytes one token stands for; often no whole character.
+
+        An id without a token has none: models pad their vocabulary to a round size, and what they say of the padding
+        leaves no text, as in transformers. ValueError for a negative id.
+        """
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
         """The text of `ids`. Bytes that are no UTF-8 become replacement signs."""
@@ -80,7 +85,7 @@ class Tokenizer(TextTokenizer):
         chat_template: str | None = None,
     ):
         self.backend = backend
-        self.vocab_size = backend.get_vocab_size(with_added_tokens=True)
+        self.vocab_size = 1 + max(backend.get_vocab(with_added_tokens=True).values(), default=-1)
         ends = tuple(eos_ids)
         self.eos_ids = frozenset(ends)
         self.eos_id = ends[0] if ends else None
@@ -109,12 +114,7 @@ class Tokenizer(TextTokenizer):
         return self.backend.encode(text, add_special_tokens=False).ids
 
     def token_bytes(self, token_id: int) -> bytes:
-        try:
-            return self._bytes[token_id]
-        except KeyError:
-            raise ValueError(
-                f"There is no token {token_id}; ids go from 0 to {self.vocab_size - 1}."
-            ) from None
+        return self._bytes.get(_not_negative(token_id), b"")
 
     @cached_property
     def _bytes(self) -> dict[int, bytes]:
@@ -144,9 +144,13 @@ class CharTokenizer(TextTokenizer):
             ) from None
 
     def token_bytes(self, token_id: int) -> bytes:
-        if not 0 <= token_id < self.vocab_size:
-            raise ValueError(f"There is no token {token_id}; ids go from 0 to {self.vocab_size - 1}.")
-        return self.characters[token_id].encode()
+        return self.characters[_not_negative(token_id) : token_id + 1].encode()
+
+
+def _not_negative(token_id: int) -> int:
+    if token_id < 0:
+        raise ValueError(f"There is no token {token_id}; ids begin at 0.")
+    return token_id
 
 
 def _byte_alphabet() -> dict[str, int]:

@@ -52,8 +52,12 @@ class CompletionLogprobs:
         for entry in entries:
             found["tokens"].append(self._name(entry.token))
             found["token_logprobs"].append(_finite(entry.logprob))
-            likely = {self._name(token): _finite(value) for token, value in entry.top}
-            found["top_logprobs"].append({self._name(entry.token): _finite(entry.logprob)} | likely)
+            named: dict[str, float] = {}
+            for token, value in ((entry.token, entry.logprob), *entry.top):
+                named.setdefault(
+                    self._name(token), _finite(value)
+                )  # of those spelled alike, the drawn one or the best
+            found["top_logprobs"].append(named)
             found["text_offset"].append(self._offset)
             self._offset += len(self._decoder.feed(entry.token))
         return found
