@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from ..sampling import Constraint, SamplingParams, Stream
 from ..sampling.sampler import GREEDY
 from .answer import Answer
 from .batch import pad
+from .compiled import Compiled, Model
 from .completion import Completion
 from .draft import NOTHING
 from .drafter import Drafter, NoDraft
@@ -24,16 +25,13 @@ from .inputs import as_ids, check, matchers
 from .row import DEAD_END, Row
 from .step import branched, forward, propose, verify
 
-if TYPE_CHECKING:
-    from ..models.layers import Decoder
-
 OnToken = Callable[[int, int, str], Any]
 NO_DRAFT = NoDraft()
 
 
 @torch.inference_mode()
 def generate(
-    model: Decoder,
+    model: Model,
     prompts: Sequence[str | Sequence[int]],
     max_new_tokens: int,
     params: SamplingParams | Sequence[SamplingParams] = GREEDY,
@@ -53,13 +51,13 @@ def generate(
 
     `prompts` are strings (with `tokenizer`) or token-id lists. A row ends at an id of `eos_ids` (default: the
     model's; pass () to run on), at a `stop` string, or at exactly `max_new_tokens`. `cache` must be empty, with
-    one row per prompt; default is a `StaticCache` of the needed size. `prefill_chunk` feeds prompts in pieces of
-    that many tokens. `extra` is what else the cached numbers depend on (tenant, adapter, salt): a cache that
-    remembers prefixes shares them only where it is equal. `on_token(row, token, text)` sees each token as it is
-    known, with the text that is certain by then; an exception from it ends generation and reaches the caller.
-    `drafter` guesses chains or trees of tokens that are verified in one pass: the answers' distribution stays the
-    model's, and greedy answers stay as they are. `constraint`, one for all rows or one or None for each, says which
-    tokens may come.
+    one row per prompt; default is a `StaticCache` of the needed size (of its bucket, if the model is `Compiled`).
+    `prefill_chunk` feeds prompts in pieces of that many tokens. `extra` is what else the cached numbers depend on
+    (tenant, adapter, salt): a cache that remembers prefixes shares them only where it is equal. `on_token(row, token,
+    text)` sees each token as it is known, with the text that is certain by then; an exception from it ends generation
+    and reaches the caller. `drafter` guesses chains or trees of tokens that are verified in one pass: the answers'
+    distribution stays the model's, and greedy answers stay as they are. `constraint`, one for all rows or one or None
+    for each, says which tokens may come.
     Bad input raises ValueError before the first forward; a grammar that allows nothing, when it comes to that.
     """
     start = time.perf_counter()
@@ -82,7 +80,9 @@ def generate(
         return results
     longest = max(map(len, ids))
     if cache is None:
-        cache = StaticCache.for_model(model, len(ids), longest + max_new_tokens - 1)
+        needed = longest + max_new_tokens - 1
+        room = model.capacity(needed) if isinstance(model, Compiled) else needed  # few sizes, so few graphs
+        cache = StaticCache.for_model(model, len(ids), room)
     elif cache.lengths.shape[0] != len(ids) or bool(cache.lengths.any()):
         raise ValueError(
             f"cache must be empty and have {len(ids)} rows; lengths are {cache.lengths.tolist()}."
@@ -165,7 +165,7 @@ def _tell(row: int, answer: Answer, tokens: list[int], on_token: OnToken | None)
     return len(tokens)
 
 
-def _prefill(model: Decoder, prompts: list[list[int]], held: list[int], cache: Cache, chunk: int) -> Tensor:
+def _prefill(model: Model, prompts: list[list[int]], held: list[int], cache: Cache, chunk: int) -> Tensor:
     """Run what the cache does not hold of the prompts, in chunks; returns each row's last hidden state (B, D)."""
     tokens, pos = pad([prompt[start:] for prompt, start in zip(prompts, held, strict=True)])
     pos = torch.where(pos >= 0, pos + torch.tensor(held)[:, None], pos)

@@ -9,7 +9,7 @@ from ..sampling import Constraint, Matcher
 from .row import started
 
 if TYPE_CHECKING:
-    from ..models.layers import Decoder
+    from .compiled import Model
 
 
 def as_ids(prompts: Sequence[str | Sequence[int]], tokenizer: Any) -> list[list[int]]:
@@ -24,9 +24,14 @@ def as_ids(prompts: Sequence[str | Sequence[int]], tokenizer: Any) -> list[list[
     return [tokenizer.encode(p) if isinstance(p, str) else [int(t) for t in p] for p in prompts]
 
 
-def check(model: Decoder, prompts: list[list[int]], limit: int) -> None:
+def check(model: Model, prompts: list[list[int]], limit: int) -> None:
     """Raise ValueError for a prompt that this model cannot continue by `limit` tokens."""
     config = model.config
+    if hasattr(model, "_orig_mod"):
+        raise ValueError(
+            "torch.compile(model) compiles `forward`, which generation never calls, so nothing would run compiled; "
+            "use lumen.decode.Compiled(model)."
+        )
     if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
         raise ValueError(f"max_new_tokens must be 0 or a positive integer, got {limit!r}.")
     for row, ids in enumerate(prompts):

@@ -25,7 +25,7 @@ from .drafter import Context, Drafter
 from .row import Row
 
 if TYPE_CHECKING:
-    from ..models.layers import Decoder
+    from .compiled import Model
 
 
 def propose(drafter: Drafter, rows: Sequence[Row], vocab_size: int) -> list[Draft]:
@@ -71,7 +71,7 @@ def branched(cache: Cache, drafts: Mapping[int, Draft]) -> Tree | None:
     return Tree(cache, shapes)
 
 
-def forward(model: Decoder, cache: Cache, new: Sequence[Sequence[int]]) -> Tensor:
+def forward(model: Model, cache: Cache, new: Sequence[Sequence[int]]) -> Tensor:
     """Run every row's new tokens behind what the cache holds of it; a row without any rests (position -1). In a `Tree`
     they stand where the tree says.
 
