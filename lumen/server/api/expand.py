@@ -6,6 +6,9 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ...io.tokenizer import TextTokenizer
+from ...sampling import Constraint
+from ...sampling.words import WordRules, spelled
 from ...serve.request import Request
 from .errors import BadRequest, TooLong
 from .fields import shown
@@ -23,17 +26,35 @@ def choice_seed(seed: int | None, choice: int) -> int | None:
     return int.from_bytes(digest, "big") >> 1
 
 
+def word_rules(options: Options, tokenizer: TextTokenizer, card: ModelCard) -> Constraint | None:
+    """What `allowed_token_ids` and `bad_words` leave, None if neither was given. BadRequest if that is nothing."""
+    if options.allowed_ids is None and not options.bad_words:
+        return None
+    try:
+        return WordRules(card.vocab_size, options.allowed_ids, spelled(options.bad_words, tokenizer.encode))
+    except ValueError as error:
+        raise BadRequest(
+            str(error), param="bad_words" if options.bad_words else "allowed_token_ids"
+        ) from None
+
+
 def engine_requests(
     request_id: str,
     prompts: Sequence[list[int]],
     options: Options,
     card: ModelCard,
     default_tokens: int | None,
+    constraint: Constraint | None = None,
 ) -> list[Request]:
     """One engine request per prompt and choice, in the order of the answer's `index`. TooLong if one cannot fit."""
     found = []
     for number, ids in enumerate(prompts):
         limit = _room(ids, options.max_tokens, default_tokens, card)
+        if options.min_tokens > limit:
+            raise BadRequest(
+                f"min_tokens is {options.min_tokens}, but this answer may have {limit}; lower it, or raise max_tokens.",
+                param="min_tokens",
+            )
         for choice in range(options.n):
             found.append(
                 Request(
@@ -45,10 +66,11 @@ def engine_requests(
                     stop=options.stop,
                     priority=options.priority,
                     extra=() if options.salt is None else (options.salt,),
-                    min_new_tokens=min(options.min_tokens, limit),
+                    min_new_tokens=options.min_tokens,
                     logprobs=options.logprobs,
                     keep_stop=options.keep_stop,
                     skip_special=options.skip_special,
+                    constraint=constraint,
                 )
             )
     return found

@@ -1,7 +1,8 @@
 """Read a JSON object from a stranger, field by field, each with its type, its range and its sentence.
 
-Python's own parser lets through what JSON does not have (NaN, Infinity), what a float cannot hold (1e999), and
-text that no answer could repeat (half a surrogate pair); all three end here, before anything was done.
+Python's own parser lets through what JSON does not have (NaN, Infinity), what a float cannot hold (1e999), a name
+that stands twice in one object (the last would win unseen), and text that no answer could repeat (half a surrogate
+pair); all four end here, before anything was done.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ def parse(raw: bytes) -> dict[str, Any]:
         raise BadRequest("The body is empty; send a JSON object.")
     try:
         text = raw.decode("utf-8")
-        found = json.loads(text, parse_constant=_no_constant, parse_float=_finite)
+        found = json.loads(
+            text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_each_name_once
+        )
     except UnicodeDecodeError as error:
         raise BadRequest(f"The body must be UTF-8; byte {error.start} is not.") from None
     except RecursionError:
@@ -54,7 +57,7 @@ def shown(value: Any) -> str:
 
 
 class Fields:
-    """The fields of one request. Every read is noted, so that what nobody read can be named in the log.
+    """The fields of one request. Every read is noted, so that what nobody read can be refused (`known`).
 
     A field that is absent or null takes its default; `number`, `integer`, `flag` and `text` check the rest.
     """
@@ -64,8 +67,12 @@ class Fields:
         self._read: set[str] = set()
 
     def unread(self) -> list[str]:
-        """Fields that were sent and that nothing here knows."""
-        return [name for name in self._found if name not in self._read]
+        """Fields that were sent, are not null, and were not read so far."""
+        return [name for name, value in self._found.items() if value is not None and name not in self._read]
+
+    def read(self) -> set[str]:
+        """The names that were asked for so far, sent or not."""
+        return set(self._read)
 
     def get(self, name: str) -> Any:
         """The value as it came, None if it is absent or null."""
@@ -140,6 +147,15 @@ def _finite(text: str) -> float:
     if not math.isfinite(value):
         raise BadRequest("The body holds a number that is too large for a float; numbers must be finite.")
     return value
+
+
+def _each_name_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise BadRequest(f"The name {shown(name)} stands twice in one object; keep one of the two.")
+        found[name] = value
+    return found
 
 
 def _has_surrogate(value: Any) -> bool:

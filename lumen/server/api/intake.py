@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-
 import anyio
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 
 from .errors import BadRequest, NotFound, TooLarge
 from .fields import Fields, parse, shown
-
-log = logging.getLogger("lumen.server")
 
 BODY_SECONDS = 30.0  # a body that takes longer than this to arrive is given up
 _LINGER = (
@@ -21,12 +17,20 @@ _LINGER = (
 
 async def read_fields(request: HttpRequest, max_body: int) -> Fields:
     """The JSON object in the request's body. Raises BadRequest (400, 408 or 415) or TooLarge."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    refuse_query(request)
+    kind, _, rest = request.headers.get("content-type", "").lower().partition(";")
+    kind = kind.strip()
     if kind != "application/json" and not kind.endswith("+json"):
         # Also a defence: a web page may post other types to localhost without asking, but never this one.
         raise BadRequest(
             f"The content type must be application/json, not {shown(kind)}; send the header "
             "'content-type: application/json'.",
+            status=415,
+            code="unsupported_media_type",
+        )
+    if (charset := _charset(rest)) not in ("utf-8", "utf8", "us-ascii"):
+        raise BadRequest(
+            f"The body is read as UTF-8, not as {shown(charset)}; send it so, with no charset in content-type.",
             status=415,
             code="unsupported_media_type",
         )
@@ -39,6 +43,12 @@ async def read_fields(request: HttpRequest, max_body: int) -> Fields:
         raise BadRequest("The client closed the connection before its body was complete.") from None
     except TimeoutError:
         raise BadRequest(f"The body did not arrive within {BODY_SECONDS:.0f} seconds.", status=408) from None
+
+
+def _charset(parameters: str) -> str:
+    """The charset among a content type's parameters, UTF-8 without one."""
+    named = (part.partition("=") for part in parameters.split(";"))
+    return next((value.strip().strip('"') for name, _, value in named if name.strip() == "charset"), "utf-8")
 
 
 async def _body(request: HttpRequest, limit: int) -> bytes:
@@ -59,6 +69,12 @@ async def _body(request: HttpRequest, limit: int) -> bytes:
     return b"".join(parts)
 
 
+def refuse_query(request: HttpRequest) -> None:
+    """No path reads a query string, so one that is sent asks for something that would not come."""
+    if request.url.query:
+        raise BadRequest("This path reads no query string; what you ask for belongs in the JSON of a body.")
+
+
 def check_model(fields: Fields, served: str, required: bool = True) -> None:
     """The request must name the model that is served."""
     value = fields.required("model", f'{{"model": "{served}"}}') if required else fields.get("model")
@@ -70,19 +86,3 @@ def check_model(fields: Fields, served: str, required: bool = True) -> None:
             param="model",
             code="model_not_found",
         )
-
-
-class UnknownFields:
-    """Names in the log, once each, the fields that clients send and nobody reads: they change nothing."""
-
-    def __init__(self, most: int = 100):
-        self._seen: set[str] = set()
-        self._most = most
-
-    def warn(self, fields: Fields) -> None:
-        for name in fields.unread():
-            if name not in self._seen and len(self._seen) < self._most:
-                self._seen.add(name)
-                log.warning(
-                    "a request has the field %s, which this server does not know and ignores", shown(name)
-                )

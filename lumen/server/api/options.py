@@ -1,7 +1,8 @@
 """How a request wants to be answered: the fields that both generating endpoints share, checked one by one.
 
 Ranges and defaults are those of OpenAI's API reference; fields that it lacks (top_k, min_p, stop_token_ids,
-cache_salt and so on) are named as vLLM names them.
+cache_salt and so on) are named as vLLM names them, and typical_p as transformers does. What is not read here, in
+`protocol` or in `service` is the matter of `known`.
 """
 
 from __future__ import annotations
@@ -14,18 +15,8 @@ from .errors import BadRequest
 from .fields import Fields, shown, token_ids
 
 MOST_STOPS, LONGEST_STOP, MOST_BIASES, MOST_CHOICES = 4, 1000, 1024, 128
+MOST_WORDS, LONGEST_WORD = 256, 100
 INT64 = 2**63 - 1
-# Fields that change nothing here and need no warning; they are about billing, storage and abuse.
-_HARMLESS = ("model", "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key")
-# Fields that change the answer and that this server cannot follow: an answer that ignored them would be wrong.
-_REFUSED = {
-    "tools": "This server calls no tools; leave tools out.",
-    "functions": "This server calls no functions; leave functions out.",
-    "suffix": "This server only continues a text and cannot fill a gap before a suffix; leave suffix out.",
-    "structured_outputs": "This server does not constrain its output yet; leave structured_outputs out.",
-    "prompt_logprobs": "This server gives log-probabilities of generated tokens only; leave prompt_logprobs out.",
-    "use_beam_search": "This server samples and has no beam search; leave use_beam_search out.",
-}
 
 
 @dataclass(frozen=True)
@@ -55,6 +46,8 @@ class Options:
     skip_special: bool
     priority: int
     salt: str | None
+    allowed_ids: frozenset[int] | None  # None: every token
+    bad_words: tuple[str, ...]
     stream: bool
     include_usage: bool
     continuous_usage: bool
@@ -62,11 +55,6 @@ class Options:
 
 
 def read_options(fields: Fields, card: ModelCard, limit: int | None, logprobs: int | None) -> Options:
-    for name in _HARMLESS:
-        fields.get(name)
-    for name, sentence in _REFUSED.items():
-        if fields.get(name):
-            raise BadRequest(sentence, param=name)
     _plain_text(fields.get("response_format"))
     stream = fields.flag("stream", False)
     usage = _stream_options(fields.get("stream_options"), stream)
@@ -88,7 +76,9 @@ def read_options(fields: Fields, card: ModelCard, limit: int | None, logprobs: i
         keep_stop=fields.flag("include_stop_str_in_output", False),
         skip_special=fields.flag("skip_special_tokens", True),
         priority=fields.integer("priority", 0, -1000, 1000),
-        salt=fields.text("cache_salt", 256),
+        salt=fields.text("cache_salt", 1024),
+        allowed_ids=_allowed(fields.get("allowed_token_ids"), card.vocab_size),
+        bad_words=_words(fields.get("bad_words")),
         stream=stream,
         include_usage=usage[0],
         continuous_usage=usage[1],
@@ -101,6 +91,7 @@ def _sampling(fields: Fields, card: ModelCard) -> SamplingParams:
         top_k=max(0, min(fields.integer("top_k", 0, -1, INT64), card.vocab_size)),  # -1 is "off" in vLLM
         top_p=fields.number("top_p", 1.0, 0, 1),
         min_p=fields.number("min_p", 0.0, 0, 1),
+        typical_p=fields.number("typical_p", 1.0, 0, 1),
         repetition_penalty=fields.number("repetition_penalty", 1.0, 0.01, 2),
         presence_penalty=fields.number("presence_penalty", 0.0, -2, 2),
         frequency_penalty=fields.number("frequency_penalty", 0.0, -2, 2),
@@ -133,6 +124,31 @@ def _biases(value: Any, vocab: int) -> dict[int, float]:
     return found
 
 
+def _allowed(value: Any, vocab: int) -> frozenset[int] | None:
+    if value is None:
+        return None
+    if value == []:
+        raise BadRequest(
+            "allowed_token_ids is empty, so that no token could come; name one.", param="allowed_token_ids"
+        )
+    return frozenset(token_ids(value, "allowed_token_ids", vocab))
+
+
+def _words(value: Any) -> tuple[str, ...]:
+    words = [] if value is None else value
+    if (
+        not isinstance(words, list)
+        or len(words) > MOST_WORDS
+        or not all(isinstance(word, str) and word.strip() and len(word) <= LONGEST_WORD for word in words)
+    ):
+        raise BadRequest(
+            f"bad_words must be a list of at most {MOST_WORDS} words, each of 1 to {LONGEST_WORD} characters that "
+            "are not all blanks.",
+            param="bad_words",
+        )
+    return tuple(dict.fromkeys(words))
+
+
 def _stops(value: Any) -> tuple[str, ...]:
     stops = [] if value is None else [value] if isinstance(value, str) else value
     if (
@@ -149,16 +165,15 @@ def _stops(value: Any) -> tuple[str, ...]:
 
 def _plain_text(value: Any) -> None:
     """`response_format` may only be text. Any other format is a promise that this server cannot keep yet."""
-    if value is None:
+    if value is None or value == {"type": "text"}:
         return
-    if not isinstance(value, dict) or not isinstance(value.get("type"), str):
+    if not isinstance(value, dict) or value.get("type") in (None, "text"):
         raise BadRequest('response_format must be {"type": "text"}.', param="response_format")
-    if value["type"] != "text":
-        raise BadRequest(
-            f"response_format {shown(value['type'])} needs constrained decoding, which this server does not do yet; "
-            'leave it out or ask for {"type": "text"}.',
-            param="response_format",
-        )
+    raise BadRequest(
+        f"response_format {shown(value['type'])} needs constrained decoding, which this server does not do yet; "
+        'leave it out or ask for {"type": "text"}.',
+        param="response_format",
+    )
 
 
 def _stream_options(value: Any, stream: bool) -> tuple[bool, bool]:
@@ -171,4 +186,19 @@ def _stream_options(value: Any, stream: bool) -> tuple[bool, bool]:
         raise BadRequest("stream_options needs stream: true beside it.", param="stream_options")
     options = Fields(value)
     usage = options.flag("include_usage", False)
-    return usage, usage and options.flag("continuous_usage_stats", False)
+    continuous = options.flag("continuous_usage_stats", False)
+    if continuous and not usage:
+        raise BadRequest(
+            "continuous_usage_stats needs include_usage: true beside it.", param="stream_options"
+        )
+    if options.flag("include_obfuscation", False):
+        raise BadRequest(
+            "This server does not pad its events against listeners; leave include_obfuscation out.",
+            param="stream_options",
+        )
+    if names := options.unread():
+        raise BadRequest(
+            f"stream_options has no {shown(names[0])}; it takes include_usage and continuous_usage_stats.",
+            param="stream_options",
+        )
+    return usage, continuous

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .errors import BadRequest
-from .fields import Fields, shown, token_ids
+from .fields import Fields, parse, shown, token_ids
+from .known import OF_CHAT, OF_TEXT, refuse_the_rest
 from .options import INT64, MOST_CHOICES, ModelCard, Options, read_options
 
 _ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -38,7 +39,9 @@ def chat_request(fields: Fields, card: ModelCard) -> ChatRequest:
     elif wanted:
         raise BadRequest("top_logprobs needs logprobs: true beside it.", param="top_logprobs")
     opening = fields.flag("add_generation_prompt", True)
-    return ChatRequest(messages, opening, read_options(fields, card, limit, logprobs))
+    options = read_options(fields, card, limit, logprobs)
+    refuse_the_rest(fields, OF_CHAT)
+    return ChatRequest(messages, opening, options)
 
 
 def completion_request(fields: Fields, card: ModelCard) -> CompletionRequest:
@@ -61,11 +64,16 @@ def completion_request(fields: Fields, card: ModelCard) -> CompletionRequest:
             f"holds {card.most_sequences} at a time; send fewer prompts in one request.",
             param="prompt",
         )
+    refuse_the_rest(fields, OF_TEXT)
     return CompletionRequest(prompts, options)
 
 
 def read_messages(fields: Fields) -> list[dict[str, Any]]:
-    """The messages with contents joined to one string each. A list of parts is joined by newlines, as vLLM does."""
+    """The messages as the chat template gets them: whole but for what is null, each content joined to one string.
+
+    A list of parts is joined by newlines, and the arguments of tool calls become objects, as in vLLM: templates expect
+    both so.
+    """
     example = '{"messages": [{"role": "user", "content": "Hello"}]}'
     found = fields.required("messages", example)
     if not isinstance(found, list) or not found:
@@ -87,7 +95,36 @@ def _message(message: Any, at: str) -> dict[str, Any]:
         content = ""  # an answer that was only a tool call
     if not isinstance(content, str):
         raise BadRequest(f"{at}.content must be a string, not {shown(content)}.", param=f"{at}.content")
-    return {"role": "system" if role == "developer" else role, "content": content}
+    if message.get("audio") is not None:
+        raise BadRequest(f"{at}.audio: this model reads text only; leave it out.", param=f"{at}.audio")
+    found = {name: value for name, value in message.items() if value is not None}
+    found |= {"role": "system" if role == "developer" else role, "content": content}
+    if "tool_calls" in found:
+        found["tool_calls"] = _calls(found["tool_calls"], f"{at}.tool_calls")
+    return found
+
+
+def _calls(calls: Any, at: str) -> list[dict[str, Any]]:
+    """Tool calls of an earlier answer, their `arguments` from JSON to an object."""
+    if not isinstance(calls, list):
+        raise BadRequest(f"{at} must be a list, not {shown(calls)}.", param=at)
+    found = []
+    for i, call in enumerate(calls):
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            raise BadRequest(
+                f'{at}[{i}] must be as in {{"type": "function", "function": {{"name": "f", "arguments": "{{}}"}}}}.',
+                param=f"{at}[{i}]",
+            )
+        arguments = function.get("arguments") or {}
+        try:
+            arguments = parse(arguments.encode()) if isinstance(arguments, str) else arguments
+        except BadRequest as error:
+            raise BadRequest(
+                f"{at}[{i}].function.arguments: {error.message}", param=f"{at}[{i}].function.arguments"
+            ) from None
+        found.append({**call, "function": {**function, "arguments": arguments}})
+    return found
 
 
 def _part(part: Any, at: str) -> str:

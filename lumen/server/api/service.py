@@ -20,9 +20,10 @@ from ...version import __version__
 from ..metrics import Metrics
 from ..worker import EngineWorker
 from .errors import BadRequest
-from .expand import engine_requests
+from .expand import engine_requests, word_rules
 from .fields import Fields, token_ids
-from .intake import UnknownFields, check_model, read_fields
+from .intake import check_model, read_fields, refuse_query
+from .known import OF_CHAT, OF_TEXT, refuse_the_rest
 from .options import ModelCard, Options
 from .protocol import chat_request, completion_request, read_messages
 from .respond import Reply, Usage
@@ -60,16 +61,17 @@ class Service:
         )
         self.metrics = Metrics(name, lambda: self.worker.state)
         self.worker = EngineWorker(engine, self.card.most_sequences, self.metrics)
-        self.unknown = UnknownFields()
         self.created = int(time.time())
         self.version = f"lumen-{__version__}"
 
     # What is served
 
     async def models(self, http: HttpRequest) -> Response:
+        refuse_query(http)
         return JsonResponse({"object": "list", "data": [self._model()]})
 
     async def model(self, http: HttpRequest) -> Response:
+        refuse_query(http)
         check_model(Fields({"model": http.path_params["id"]}), self.card.id)
         return JsonResponse(self._model())
 
@@ -96,14 +98,12 @@ class Service:
     async def chat(self, http: HttpRequest) -> Response:
         fields = await self._fields(http)
         asked = chat_request(fields, self.card)
-        self.unknown.warn(fields)
         ids = await self._chat_ids(asked.messages, asked.add_generation_prompt)
         return await self._answer(http, ChatShape(self.tokenizer, asked.options), [ids], asked.options, None)
 
     async def complete(self, http: HttpRequest) -> Response:
         fields = await self._fields(http)
         asked = completion_request(fields, self.card)
-        self.unknown.warn(fields)
         ids = [await self._text_ids(p) if isinstance(p, str) else p for p in asked.prompts]
         shape = CompletionShape(self.tokenizer, asked.options, asked.prompts)
         return await self._answer(http, shape, ids, asked.options, COMPLETION_TOKENS)
@@ -123,7 +123,9 @@ class Service:
         default_tokens: int | None,
     ) -> Response:
         name = f"{shape.prefix}-{uuid.uuid4().hex}"
-        answers = self.worker.submit(name, engine_requests(name, prompts, options, self.card, default_tokens))
+        rules = word_rules(options, self.tokenizer, self.card)
+        requests = engine_requests(name, prompts, options, self.card, default_tokens, rules)
+        answers = self.worker.submit(name, requests)
         usage = Usage([len(ids) for ids in prompts], options.n)
         reply = Reply(shape, options, answers, usage, self.card.id, self.version)
         headers = {"x-request-id": name}
@@ -143,24 +145,28 @@ class Service:
     async def tokenize(self, http: HttpRequest) -> Response:
         """The ids of `prompt`, or of `messages` in the model's chat template; with `return_token_strs` their text."""
         fields = await self._fields(http, model_required=False)
+        named = fields.flag("return_token_strs", False)
         if fields.get("messages") is not None:
+            if fields.get("prompt") is not None:
+                raise BadRequest("Send prompt or messages, not both.", param="prompt")
             opening = fields.flag("add_generation_prompt", True)
-            ids = await self._chat_ids(read_messages(fields), opening)
+            messages = read_messages(fields)
+            refuse_the_rest(fields, OF_CHAT)
+            ids = await self._chat_ids(messages, opening)
         else:
             prompt = fields.required("prompt", '{"prompt": "Once upon a time"}')
             if not isinstance(prompt, str):
                 raise BadRequest("prompt must be a string.", param="prompt")
+            refuse_the_rest(fields, OF_TEXT)
             ids = await self._text_ids(prompt)
-        named = fields.flag("return_token_strs", False)
         strings = [self.tokenizer.token_bytes(i).decode(errors="replace") for i in ids] if named else None
-        self.unknown.warn(fields)
         found = {"count": len(ids), "max_model_len": self.card.max_len, "tokens": ids, "token_strs": strings}
         return JsonResponse(found)
 
     async def detokenize(self, http: HttpRequest) -> Response:
         fields = await self._fields(http, model_required=False)
         ids = token_ids(fields.required("tokens", '{"tokens": [1, 2]}'), "tokens", self.card.vocab_size)
-        self.unknown.warn(fields)
+        refuse_the_rest(fields, OF_TEXT)
         return JsonResponse({"prompt": self.tokenizer.decode(ids, skip_special=False)})
 
     async def _ids(
@@ -179,5 +185,5 @@ class Service:
 
     async def _chat_ids(self, messages: list[dict[str, Any]], opening: bool) -> list[int]:
         """The messages in the model's chat template, ready for an answer if `opening`."""
-        size = sum(len(message["content"]) for message in messages)
+        size = sum(len(str(value)) for message in messages for value in message.values())
         return await self._ids("messages", size, self.tokenizer.apply_chat, messages, opening)
