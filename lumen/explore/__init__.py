@@ -23,6 +23,7 @@ _HOME = {
     "Threshold": "explorers.threshold",
     "QueueLoad": "explorers.queue_load",
     "Knee": "explorers.knee",
+    "TileStepper": "explorers.tile_stepper",
     "waterfall": "figures.waterfall",
     "Timelines": "explorers.timelines",
     "prompt_order_lab": "labs.prompt_order",

@@ -17,8 +17,9 @@ from lumen.explore import (
     RadixTree,
     Roofline,
     Threshold,
+    TileStepper,
 )
-from lumen.explore.explorers import paged, queue_load, roofline
+from lumen.explore.explorers import paged, queue_load, roofline, tile_stepper
 from lumen.explore.explorers.knee import ENOUGH, predicted_runs
 from lumen.explore.explorers.roofline import chip_numbers, model_numbers
 from lumen.hardware import CHIPS
@@ -86,6 +87,17 @@ def test_kv_stepper_formula(wide, modules):
         )
         assert steps[0]["withCache"] == {"computed": case["prompt"], "read": 0}
         assert steps[1]["seen"] == case["prompt"] + case["answer"] - 1
+
+
+def test_tile_stepper_walks_as_python_does(wide, modules):
+    cases = golden("tile_stepper")
+    arguments = [[c["scores"], c["values"], c["block"]] for c in cases]
+    for got, case in zip(run(wide, modules, "tile_stepper.js", "walk", arguments), cases, strict=True):
+        assert len(got) == len(case["expected"])
+        for one, wanted in zip(got, case["expected"], strict=True):
+            same(one, wanted)
+    (order,) = run(wide, modules, "tile_stepper.js", "tiles", [[8, 2, True]])
+    assert len(order) == 16 and sum(t["skipped"] for t in order) == 6
 
 
 def test_radix_tree_replays_what_the_cache_does(wide, modules):
@@ -298,6 +310,29 @@ def test_stepper_counts(show):
     assert "Pass 1 of 6" in w.locator(".where").inner_text()
 
 
+def test_tile_stepper_carries_three_numbers(show):
+    explorer = TileStepper(size=8, block=2)
+    w = show(explorer)
+    forth, back = w.get_by_role("button", name="Next tile"), w.get_by_role("button", name="Back")
+    assert back.is_disabled() and "Tile 1 of 10" in w.locator(".where").inner_text()
+    assert "has not begun" in w.locator(".where").inner_text() and stat(w, "scores that exist now") == "4"
+    w.get_by_role("button", name="To the query's first tile").click()
+    walked = tile_stepper.walk(explorer.state["scores"][7], explorer.state["values"], 2)
+    for step, carried in enumerate(walked):
+        text = w.locator(".where").inner_text()
+        assert f"Tile {7 + step} of 10" in text
+        assert ("is multiplied by" in text) == (step > 0 and carried.shrink < 1)
+        assert float(stat(w, "output so far")) == pytest.approx(carried.out, rel=0.01)
+        if step < 3:
+            forth.focus()
+            w.page.keyboard.press("Enter")
+    assert stat(w, "output so far") == stat(w, "output in the end") and forth.is_disabled()
+    w.get_by_role("radio", name="none").check(force=True)
+    assert "Tile 1 of 16" in w.locator(".where").inner_text() and w.locator(".picture .skipped").count() == 0
+    w.get_by_label("Rows and columns of a tile").press("ArrowRight")
+    assert "Tile 1 of 4" in w.locator(".where").inner_text() and stat(w, "scores that exist now") == "16"
+
+
 def test_radix_tree_grows_by_keyboard(show):
     w = show(RadixTree(page=2, room=48))
     forth, back = w.get_by_role("button", name="Next request"), w.get_by_role("button", name="Back")
@@ -384,7 +419,8 @@ def test_quiz_answers_back(show):
 
 
 @pytest.mark.parametrize(
-    "make", [Roofline, KVStepper, CacheSize, PagedStepper, RadixTree, lambda: Quiz(QUIZ, id="t")]
+    "make",
+    [Roofline, KVStepper, CacheSize, PagedStepper, RadixTree, TileStepper, lambda: Quiz(QUIZ, id="t")],
 )
 def test_every_control_has_a_name_and_a_place_in_the_tab_order(make, show):
     w = show(make())

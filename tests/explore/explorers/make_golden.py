@@ -23,6 +23,7 @@ from lumen.explore.explorers import (
     radix,
     roofline,
     threshold,
+    tile_stepper,
 )
 from lumen.hardware import CHIPS
 
@@ -160,6 +161,20 @@ def knee_cases() -> list[dict[str, Any]]:
     return cases
 
 
+def tile_cases() -> list[dict[str, Any]]:
+    cases = []
+    for scores, values in (
+        ([1.5], [3]),
+        ([0.1, -2.0, 3.3, 3.3, -0.4, 7.0, 1.1], [1, 9, 4, 0, 2, 5, 8]),
+        ([900.0, -900.0, 901.0, 0.0], [1, 2, 3, 4]),  # what overflows without the largest score
+        ([-3.0] * 8, [8, 1, 2, 3, 4, 5, 6, 7]),
+    ):
+        for block in (1, 2, 4, 8):
+            found = [asdict(one) for one in tile_stepper.walk(scores, values, block)]
+            cases.append({"scores": scores, "values": values, "block": block, "expected": found})
+    return cases
+
+
 FILES = {
     "roofline": roofline_cases,
     "cache_size": cache_cases,
@@ -169,6 +184,7 @@ FILES = {
     "threshold": threshold_cases,
     "queue_load": queue_cases,
     "knee": knee_cases,
+    "tile_stepper": tile_cases,
 }
 
 if __name__ == "__main__":

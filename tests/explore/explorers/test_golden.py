@@ -1,6 +1,7 @@
 """The explorers' sums, held to golden files that the browser tests hold the JavaScript to."""
 
 import json
+import math
 import random
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from lumen.explore.explorers import (
     radix,
     roofline,
     threshold,
+    tile_stepper,
 )
 from lumen.hardware import CHIPS
 from lumen.loadgen import queue
@@ -42,6 +44,18 @@ def test_roofline(case):
 @pytest.mark.parametrize("case", cases("cache_size"), ids=lambda c: c["model"])
 def test_cache_size(case):
     same(cache_size.sizes(CONFIGS[case["model"]], **case["asked"]), case["expected"])
+
+
+@pytest.mark.parametrize("case", cases("tile_stepper"), ids=lambda c: f"{len(c['scores'])} by {c['block']}")
+def test_tile_stepper(case):
+    """Python against the file, and the last tile against a softmax over all scores at once."""
+    found = tile_stepper.walk(case["scores"], case["values"], case["block"])
+    for one, expected in zip(found, case["expected"], strict=True):
+        same(vars(one), expected)
+    top = max(case["scores"])
+    weights = [math.exp(score - top) for score in case["scores"]]
+    whole = sum(w * v for w, v in zip(weights, case["values"], strict=True)) / sum(weights)
+    assert found[-1].out == pytest.approx(whole, rel=1e-12)
 
 
 @pytest.mark.parametrize("case", cases("kv_stepper"), ids=lambda c: f"{c['prompt']}+{c['answer']}")

@@ -17,6 +17,7 @@ from lumen.explore import (
     Roofline,
     Rows,
     Threshold,
+    TileStepper,
 )
 from lumen.explore.explorers.knee import predicted_runs
 from lumen.explore.explorers.widget import inline_module
@@ -52,7 +53,7 @@ def loaded(name, slow):
 LOADED = [loaded("fast", 0.02), loaded("slow", 0.1)]
 MAKERS = [
     Roofline, KVStepper, CacheSize, PagedStepper, RadixTree, lambda: Threshold(PAIRS), QueueLoad,
-    lambda: Knee(LOADED),
+    lambda: Knee(LOADED), TileStepper,
     lambda: Quiz([CHOICE, NUMERIC], id="t"),
     lambda: Rows({1: (34.0, 1.0), 16: (45.0, 1.3)}, start=16, where="here"),
 ]  # fmt: skip
@@ -81,6 +82,7 @@ def test_html_is_reproducible_and_asks_nobody(make):
         "queue_load.js",
         "knee.js",
         "rows.js",
+        "tile_stepper.js",
     ],
 )
 def test_inlined_module_has_one_default(name):
@@ -135,6 +137,8 @@ MEASURED = {"chip": "L4", "model": "llama-3-8b", "format": "bf16", "phase": "dec
         (lambda: CacheSize(kv="int3"), "no format 'int3'"),
         (lambda: KVStepper(prompt=0), "prompt must lie between"),
         (lambda: KVStepper(steps=13), "steps must lie between"),
+        (lambda: TileStepper(size=9), "8 or 16"),
+        (lambda: TileStepper(block=3), "block is one of"),
         (lambda: PagedStepper(size=3), "not 3"),
         (lambda: PagedStepper(events=["go"]), "no event 'go'"),
         (lambda: RadixTree(page=3), "page is one of"),
