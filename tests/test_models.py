@@ -277,9 +277,9 @@ def test_a_warm_model_has_its_weights_packed():
         pytest.skip("this torch has no prepacked linear")
     model = tiny_llama(torch.float32)
     layers = [part for part in model.modules() if isinstance(part, linear.Linear)]
-    assert not any(part._packed is not None for part in layers)
+    assert not any(part._tiles is not None for part in layers)
     model.warm_up()
-    assert all(part._packed is not None for part in layers)
+    assert all(part._tiles is not None for part in layers)
 
 
 def random_config(seed: int) -> ModelConfig:

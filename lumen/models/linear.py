@@ -6,12 +6,14 @@ those of `nn.Linear`, and so are the numbers up to the order of additions.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from .kernels import FEW, Kernel, can_pack, rule
+from .tiles import Tiles
 
 
 class Linear(nn.Linear):
@@ -21,8 +23,7 @@ class Linear(nn.Linear):
     """
 
     chosen: tuple[Kernel, ...] = ()
-    _packed: Tensor | None = None
-    _packed_from: tuple[Tensor, int, int] | None = None
+    _tiles: Tiles | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         weight = self.weight
@@ -39,18 +40,26 @@ class Linear(nn.Linear):
 
     def packs(self) -> bool:
         """Whether oneDNN can take the weight. Tensors made under inference mode count no writes: never packed."""
-        return self.weight.dtype == torch.float32 and not self.weight.is_inference() and can_pack()
+        weight = self.weight
+        return (
+            weight.dtype == torch.float32
+            and not weight.is_inference()
+            and weight.is_contiguous()
+            and can_pack()
+        )
 
     def tiles(self) -> Tensor:
         """The weight in oneDNN's layout, packed again whenever the weight is another one or has been written."""
-        weight, held = self.weight, self._packed_from
-        if held is None or held[0] is not weight or held[1:] != (weight.data_ptr(), weight._version):
-            # the tiles are chosen for a batch of 8; they serve 1 to 512 rows equally well
-            self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), 8)
-            self._packed_from = weight, weight.data_ptr(), weight._version
-        assert self._packed is not None
-        return self._packed
+        if self._tiles is None or not self._tiles.fresh(self.weight):
+            self._tiles = Tiles(self.weight)
+        return self._tiles.packed
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Linear:
+        """`to`, `half`, `cuda` give the weight another storage; the tiles must not keep the old one alive."""
+        self._tiles = None
+        super()._apply(fn, recurse)
+        return self
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies and pickles leave the tiles out and pack for themselves."""
-        return {name: value for name, value in self.__dict__.items() if not name.startswith("_packed")}
+        return {name: value for name, value in self.__dict__.items() if name != "_tiles"}
