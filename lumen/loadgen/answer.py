@@ -7,6 +7,7 @@ No network and no clock here: events and times are fed in, so every awkward stre
   say how many, so ITL has a gap per event, and TPOT divides by the tokens.
 - An event with empty text brought nothing that a user sees (half a character, a special token).
 - The event with the finish reason ends the answer; the usage event and `[DONE]` come after the end.
+- An answer without text is known when it ends. Unless the server counts a token in it, it has none, and no TTFT.
 """
 
 from __future__ import annotations
@@ -15,21 +16,17 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from lumen.loadgen.malformed import BadStream, count, field, message_of, parsed, typed
 from lumen.loadgen.record import Record
 
-_TEXT = ("content", "reasoning_content", "reasoning", "refusal", "tool_calls", "function_call")
-
-
-class BadStream(ValueError):
-    """The server sent an error, or something that is no answer."""
-
-
-def message_of(body: Any) -> str:
-    """The sentence inside an error body, whatever its shape."""
-    error = body.get("error", body) if isinstance(body, dict) else body
-    if isinstance(error, dict):
-        return str(error.get("message") or error.get("detail") or error)
-    return str(error)
+_TEXT = {  # where a delta brings what a user sees
+    "content": (str, list),
+    "reasoning_content": (str,),
+    "reasoning": (str,),
+    "refusal": (str,),
+    "tool_calls": (list,),
+    "function_call": (dict,),
+}
 
 
 class StreamedAnswer:
@@ -44,39 +41,42 @@ class StreamedAnswer:
     def __init__(self) -> None:
         self.arrivals: list[float] = []
         self.pieces: list[str] = []
-        self.usage: dict[str, Any] = {}
+        self.usage: dict[str, int] = {}
         self.finish_reason: str | None = None
         self.end = 0.0
         self.done = False
         self._logged = 0  # tokens counted by their log-probabilities
 
     def feed(self, data: str, now: float) -> None:
-        """Take the data of one event that arrived at `now`. BadStream if it holds an error."""
+        """Take the data of one event that arrived at `now`. BadStream if it is an error, or no part of an answer."""
         if self.done:
             return
         if data.strip() == "[DONE]":
             self.done = True
             return
         try:
-            event = json.loads(data)
-        except ValueError as error:
-            raise BadStream(f"an event is no JSON: {data[:80]!r}") from error
-        if not isinstance(event, dict):
-            raise BadStream(f"an event is no JSON object: {data[:80]!r}")
-        if event.get("error"):
+            self._event(typed(parsed(data), dict, what="an event"), now)
+        except RecursionError:
+            raise BadStream(f"an event nests too deeply: {data[:80]!r}") from None
+
+    def _event(self, event: dict[str, Any], now: float) -> None:
+        if event.get("error") or event.get("object") == "error":
             raise BadStream(message_of(event))
-        if isinstance(event.get("usage"), dict):
-            self.usage = event["usage"]
-        for choice in event.get("choices") or []:
-            self._choice(choice, now)
+        usage = field(event, "usage", dict, what="usage")
+        names = ("prompt_tokens", "completion_tokens")
+        self.usage |= {name: found for name in names if (found := count(usage, name))}
+        for choice in field(event, "choices", list, what="choices") or ():
+            self._choice(typed(choice, dict, what="a choice"), now)
 
     def _choice(self, choice: dict[str, Any], now: float) -> None:
-        delta = choice.get("delta") or {}
-        parts = [choice.get("text"), *(delta.get(name) for name in _TEXT)]
+        delta = field(choice, "delta", dict, what="a delta") or {}
+        parts = [field(choice, "text", str, what="a choice's text")]
+        parts += [field(delta, name, *kinds, what=f"a delta's {name}") for name, kinds in _TEXT.items()]
         text = "".join(part if isinstance(part, str) else json.dumps(part) for part in parts if part)
-        reason = choice.get("finish_reason")
-        logged = choice.get("logprobs") or {}
-        self._logged += len(logged.get("content") or logged.get("tokens") or [])
+        reason = field(choice, "finish_reason", str, what="a finish reason")
+        logged = field(choice, "logprobs", dict, what="logprobs") or {}
+        tokens = [field(logged, name, list, what=f"logprobs' {name}") for name in ("content", "tokens")]
+        self._logged += len(tokens[0] or tokens[1] or ())
         if text or (reason and not self.arrivals):  # an answer without any text is known when it ends
             self.pieces.append(text)
             self.arrivals.append(now)
@@ -90,6 +90,11 @@ class StreamedAnswer:
             got = f"{len(self.arrivals)} events with text" if self.arrivals else "no text"
             raise BadStream(f"the stream ended before the answer did, after {got}")
 
+    @property
+    def text(self) -> str:
+        """The answer. Halves of a UTF-16 pair that came in two events are joined; one alone becomes U+FFFD."""
+        return "".join(self.pieces).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
     def record(
         self,
         intended: float,
@@ -102,17 +107,17 @@ class StreamedAnswer:
     ) -> Record:
         """The record of this request. Tokens are counted by the server's `usage`, else by log-probabilities,
         else by `count_tokens`, else by events; a failed request has the tokens it can prove."""
-        text = "".join(self.pieces)
+        text = self.text
         tokens = self.usage.get("completion_tokens") or self._logged
-        if not tokens and self.arrivals:
-            tokens = count_tokens(text) if count_tokens is not None and text else len(self.arrivals)
+        if not tokens and text:
+            tokens = (count_tokens(text) if count_tokens is not None else 0) or len(self.arrivals)
         return Record(
             intended=intended,
             start=start,
-            arrivals=tuple(self.arrivals),
+            arrivals=tuple(self.arrivals) if tokens else (),
             end=self.end if end is None else end,
-            prompt_len=int(self.usage.get("prompt_tokens") or prompt_len),
-            output_len=int(tokens or 0),
+            prompt_len=self.usage.get("prompt_tokens") or prompt_len,
+            output_len=tokens,
             text=text,
             error=error,
         )

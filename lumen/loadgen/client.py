@@ -1,13 +1,12 @@
 """One request to an OpenAI-style server, streamed and timed.
 
 The clock is read once per read from the socket: events that arrived together have the same time. Nothing here
-raises for what a server does; the record's `error` says it.
+raises for what a server does; the record's `error` says it, in one line.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -18,11 +17,14 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from lumen.loadgen.answer import BadStream, StreamedAnswer, message_of
+from lumen.loadgen.answer import StreamedAnswer
+from lumen.loadgen.malformed import BadStream, message_of, one_line, parsed, typed
 from lumen.loadgen.record import Record
 from lumen.loadgen.sse import EventStream
 
 PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
+MAX_WORDS = 64 * 2**10  # bytes read of an answer that is no stream: a refusal, a web page
+MAX_LIST = 4 * 2**20  # bytes read of a list of models: a router's has hundreds
 
 
 @dataclass(frozen=True)
@@ -50,9 +52,22 @@ class Target:
     def __post_init__(self) -> None:
         if self.api not in PATHS:
             raise ValueError(f"The API is completions or chat, got {self.api!r}.")
-        parts = urlsplit(self.base_url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"The base URL looks like http://127.0.0.1:8000, got {self.base_url!r}.")
+        try:
+            parts = urlsplit(self.base_url)
+            fits = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+            httpx.URL(self.url)
+            fits = fits and not any(map(str.isspace, self.url))
+        except (
+            ValueError,
+            httpx.InvalidURL,
+        ):  # a port that is no number up to 65535, a bracket that never closes
+            fits = False
+        if not fits:
+            path = f" with the path {self.path!r}" if self.path else ""
+            raise ValueError(f"The base URL looks like http://127.0.0.1:8000, got {self.base_url!r}{path}.")
+        for name, value in self.headers.items():
+            if not (name + value).isascii() or not (name + value).isprintable() or " " in name:
+                raise ValueError(f"A header is printable ASCII without a blank in its name, got {name!r}.")
         self.base_url = self.base_url.rstrip("/").removesuffix("/v1")
 
     @property
@@ -99,7 +114,7 @@ async def ask(
     error = ""
     try:
         async with session.stream("POST", target.url, json=body) as response:
-            if response.status_code != 200:
+            if response.status_code != 200 or not _is_stream(response):
                 raise BadStream(await _refusal(response))
             chunks = response.aiter_bytes()
             async for chunk in chunks:
@@ -113,17 +128,19 @@ async def ask(
             for data in events.finish():
                 answer.feed(data, now)
         answer.check()
-    except (BadStream, ValueError) as problem:
+    except ValueError as problem:
         error = str(problem)
     except httpx.HTTPError as problem:
         if answer.finish_reason is None:  # a hang-up behind the end of the answer took nothing away
-            error = f"{type(problem).__name__}: {problem}".rstrip(": ")
+            error = _named(problem)
+    except Exception as problem:  # whatever one request meets, the others are measured
+        error = _named(problem)
     return answer.record(
         start if intended is None else intended,
         start,
         prompt_len=prompt.prompt_len,
         count_tokens=target.count_tokens,
-        error=error,
+        error=one_line(error),
         end=clock() - zero if error else None,
     )
 
@@ -139,23 +156,49 @@ async def _drain(chunks: AsyncIterator[bytes]) -> None:
         await asyncio.wait_for(rest(), 1.0)
 
 
+def _named(problem: Exception) -> str:
+    return f"{type(problem).__name__}: {problem}".rstrip(": ")
+
+
+def _is_stream(response: httpx.Response) -> bool:
+    """Whether the answer says that it is a stream of events, or says nothing."""
+    kind = response.headers.get("content-type", "")
+    return not kind or kind.partition(";")[0].strip().lower() == "text/event-stream"
+
+
 async def _refusal(response: httpx.Response) -> str:
-    raw = await response.aread()
+    """What an answer that is no stream says: an error's sentence, where a redirect leads, the beginning of a page."""
+    raw = await _beginning(response, MAX_WORDS)
     try:
-        said = message_of(json.loads(raw))
-    except ValueError:
+        said = message_of(parsed(raw))
+    except (BadStream, RecursionError):
         said = raw[:200].decode("utf-8", errors="replace").strip() or response.reason_phrase
+    if response.has_redirect_location:
+        said = f"the server is at {response.headers['location']}; redirects are not followed, give --base-url that"
+    elif response.status_code == 200:
+        said = f"no stream of events but {response.headers['content-type']}: {said}"
     return f"HTTP {response.status_code}: {said}"
 
 
+async def _beginning(response: httpx.Response, limit: int) -> bytes:
+    """The first bytes of a body, `limit` at most."""
+    raw = bytearray()
+    async for part in response.aiter_bytes():
+        raw += part
+        if len(raw) >= limit:
+            break
+    return bytes(raw[:limit])
+
+
 async def first_model(session: httpx.AsyncClient, target: Target) -> str:
-    """The first model that the server lists. ValueError, with the cure, if it lists none or is not there."""
+    """The first model that the server lists. ConnectionError, with the cure, if it lists none or is not there."""
     url = target.base_url + "/v1/models"
     try:
-        listed = (await session.get(url)).raise_for_status().json()
-        return str(listed["data"][0]["id"])
+        async with session.stream("GET", url) as response:
+            listed = parsed(await _beginning(response.raise_for_status(), MAX_LIST), "the list")
+        return typed(listed["data"][0]["id"], str, what="its id")
     except (httpx.HTTPError, ValueError, LookupError, TypeError) as error:
-        said = str(error) or type(error).__name__
-        raise ValueError(
+        said = one_line(str(error)) or type(error).__name__
+        raise ConnectionError(
             f"{url} does not name a model ({said}). Is the server running there? Otherwise give --model."
         ) from error

@@ -6,12 +6,14 @@ Random pieces share no beginning, so a prefix cache finds nothing; `prefix_len` 
 from __future__ import annotations
 
 import json
+import math
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from lumen.loadgen.client import Prompt
+from lumen.loadgen.schedule import MAX_LENGTH, check_times
 
 Encode = Callable[[str], Sequence[int]]
 Decode = Callable[[Sequence[int]], str]
@@ -71,6 +73,24 @@ def from_text(
     return prompts
 
 
+def is_text(text: str) -> bool:
+    """Whether UTF-8 can say it: half of a UTF-16 pair, as "\\ud83d" in JSON, is no character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def text_of(path: Path) -> str:
+    """The text in a file that the user named. ValueError, with the reason, if there is none to read."""
+    try:
+        return path.read_text("utf-8")
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ValueError(f"Cannot read {str(path)!r}: {why}.") from None
+
+
 def read_trace(path: Path, speed: float = 1.0) -> tuple[list[float], list[dict[str, Any]]]:
     """Arrival times [s] and the lines of a JSONL trace, sorted by time and counted from the first.
 
@@ -78,27 +98,40 @@ def read_trace(path: Path, speed: float = 1.0) -> tuple[list[float], list[dict[s
     {"timestamp": milliseconds, "input_length": …, "output_length": …}, as in the published traces of Mooncake,
     is understood too. `speed` 2 replays twice as fast. ValueError names the line that cannot be used.
     """
-    if not speed > 0:
-        raise ValueError(f"The speed of a replay must be above 0, got {speed}.")
+    if not 0 < speed < math.inf:
+        raise ValueError(f"The speed of a replay must be above 0 and finite, got {speed}.")
     rows: list[tuple[float, dict[str, Any]]] = []
-    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+    for number, line in enumerate(text_of(path).split("\n"), 1):  # str.splitlines would cut at U+2028, too
         if not line.strip():
             continue
+        where = f"Line {number} of {path.name}"
         try:
             row = json.loads(line)
             at = float(row["arrival"]) if "arrival" in row else float(row["timestamp"]) / 1000
-            asked = int(row.get("input_len", row.get("input_length", 0)))
-            answer = int(row["output_len"] if "output_len" in row else row["output_length"])
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            asked = _whole(row.get("input_len", row.get("input_length", 0)))
+            answer = _whole(row["output_len"] if "output_len" in row else row["output_length"])
+            text = row.get("prompt")
+        except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise ValueError(
-                f"Line {number} of {path.name} is not a request: it needs arrival (s), input_len and output_len."
+                f"{where} is not a request: it needs arrival (s), input_len and output_len."
             ) from error
-        if at < 0 or answer < 1 or (asked < 1 and not row.get("prompt")):
-            raise ValueError(
-                f"Line {number} of {path.name} has a negative time or a length below 1: {line[:80]}"
-            )
-        rows.append((at, {"input_len": asked, "output_len": answer, "prompt": row.get("prompt")}))
+        if not (text is None or isinstance(text, str)) or (text and not is_text(text)):
+            raise ValueError(f"{where} has a prompt that is no text: {line[:80]!r}")
+        if not 0 <= at < math.inf:
+            raise ValueError(f"{where} has a time that is negative or endless: {line[:80]!r}")
+        if not (1 <= answer <= MAX_LENGTH and (0 if text else 1) <= asked <= MAX_LENGTH):
+            raise ValueError(f"{where} has a length that is not from 1 to {MAX_LENGTH:,}: {line[:80]!r}")
+        rows.append((at, {"input_len": asked, "output_len": answer, "prompt": text}))
     if not rows:
         raise ValueError(f"{path.name} holds no requests.")
     rows.sort(key=lambda row: row[0])
-    return [(at - rows[0][0]) / speed for at, _ in rows], [row for _, row in rows]
+    times = [(at - rows[0][0]) / speed for at, _ in rows]
+    check_times(times)
+    return times, [row for _, row in rows]
+
+
+def _whole(value: Any) -> int:
+    """A JSON number without a fraction, as an int."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
+        raise ValueError(f"{value!r} is no whole number")
+    return int(value)

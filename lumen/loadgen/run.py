@@ -13,6 +13,7 @@ from typing import Any
 
 from lumen.loadgen.client import Prompt, Target, ask
 from lumen.loadgen.record import Record
+from lumen.loadgen.schedule import check_times
 from lumen.timing import quiet
 
 Send = Callable[[Prompt, "float | None", float], Awaitable[Record]]
@@ -38,6 +39,7 @@ async def drive(
         raise ValueError(f"The maximum concurrency must be 1 or more, got {max_concurrency}.")
     if schedule is not None and len(schedule) != len(prompts):
         raise ValueError(f"The schedule has {len(schedule)} times for {len(prompts)} prompts.")
+    check_times(schedule or ())
     room = asyncio.Semaphore(max_concurrency or len(prompts))
 
     async def one(prompt: Prompt, intended: float | None, zero: float) -> Record:

@@ -7,8 +7,12 @@ fixed number of users each wait for their answer, and a slow server is asked les
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
+
+LONGEST_RUN = 31 * 86400.0  # seconds; a time beyond it is a mistake, and infinity would wait for ever
+MAX_LENGTH = 10**7  # tokens of a prompt or an answer: the longest context on offer in 2026
 
 
 def arrivals(count: int, rate: float, burstiness: float = 1.0, seed: int = 0) -> list[float]:
@@ -43,12 +47,23 @@ def lengths(
     sigma = 1 is close to what chat logs look like: half of the answers are shorter than 0.6 of the mean, one
     in a hundred longer than six times it. `longest` caps them, which lowers the mean.
     """
-    if count < 1 or mean < 1 or sigma < 0:
+    if count < 1 or not 1 <= mean <= MAX_LENGTH or not 0 <= sigma <= 10:
         raise ValueError(
-            f"Lengths need count >= 1, mean >= 1 and sigma >= 0; got {count}, {mean:g}, {sigma:g}."
+            f"Lengths need count >= 1, mean >= 1 and sigma >= 0, up to {MAX_LENGTH:,} tokens and a sigma of 10; "
+            f"got {count}, {mean:g}, {sigma:g}."
         )
     if sigma == 0:
         drawn = np.full(count, round(mean))
     else:
         drawn = np.random.default_rng(seed).lognormal(math.log(mean) - sigma**2 / 2, sigma, count).round()
-    return np.clip(drawn, 1, longest).astype(int).tolist()
+    return np.clip(drawn, 1, min(longest or MAX_LENGTH, MAX_LENGTH)).astype(int).tolist()
+
+
+def check_times(times: Sequence[float]) -> None:
+    """ValueError for a time that no run can wait for: before its start, after 31 days, or not a number at all."""
+    for number, at in enumerate(times, 1):
+        if not 0 <= at <= LONGEST_RUN:
+            raise ValueError(
+                f"Request {number} would be sent at {at:g} s; a run lasts from 0 to {LONGEST_RUN:,.0f} s (31 days). "
+                "Raise the rate, or replay the trace faster."
+            )

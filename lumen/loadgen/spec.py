@@ -6,14 +6,18 @@ part before the colon is ignored. Engines and replicas behind one address are ad
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
 
 import httpx
 
+MAX_BYTES = 16 * 2**20  # of an answer of /metrics
+
 _LINE = re.compile(
-    r"^(?:\w+:)?spec_decode_(num_\w+?)(?:_total)?(?:\{(.*)\})? ([0-9.eE+-]+)(?: \d+)?$", re.MULTILINE
+    r"^(?:\w+:)?spec_decode_(num_\w+?)(?:_total)?(?:\{(.*)\})? (\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)(?: \d+)?$",
+    re.MULTILINE,
 )
 _POSITION = re.compile(r'position="(\d+)"')
 
@@ -24,7 +28,8 @@ def read(metrics: str) -> dict[str, float]:
     for name, labels, value in _LINE.findall(metrics):
         at = _POSITION.search(labels)
         key = f"{name} {at[1]}" if at else name
-        found[key] = found.get(key, 0.0) + float(value)
+        if math.isfinite(number := float(value)):
+            found[key] = found.get(key, 0.0) + number
     return found
 
 
@@ -57,7 +62,14 @@ def difference(before: Mapping[str, float], after: Mapping[str, float]) -> dict[
 async def fetch(session: httpx.AsyncClient, base_url: str) -> dict[str, float]:
     """The counters now; empty if the server has no `/metrics` or no speculation."""
     try:
-        answer = await session.get(base_url + "/metrics", timeout=5.0)
+        async with session.stream("GET", base_url + "/metrics", timeout=5.0) as answer:
+            if answer.status_code != 200:
+                return {}
+            raw = bytearray()
+            async for part in answer.aiter_bytes():
+                raw += part
+                if len(raw) > MAX_BYTES:
+                    return {}
     except httpx.HTTPError:
         return {}
-    return read(answer.text) if answer.status_code == 200 else {}
+    return read(raw.decode("utf-8", errors="replace"))

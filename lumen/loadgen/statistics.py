@@ -33,12 +33,12 @@ def percentile(values: Sequence[float], p: float) -> float:
 def samples(records: Iterable[Record], metric: str, *, intended: bool = False) -> list[float]:
     """All values of a metric over the successful requests. [s]
 
-    `tpot` leaves requests of one token out; `itl` pools every gap of every request. With `intended`, `ttft` and
+    `ttft` leaves answers without a token out, `tpot` those of one token; `itl` pools every gap of every request. With `intended`, `ttft` and
     `e2el` count from when the request should have been sent, so waiting in the client is not forgotten.
     """
     good = [record for record in records if record.ok]
     if metric == "ttft":
-        return [r.ttft + r.queue * intended for r in good]
+        return [r.ttft + r.queue * intended for r in good if r.arrivals]
     if metric == "e2el":
         return [r.latency + r.queue * intended for r in good]
     if metric == "queue":
@@ -53,11 +53,13 @@ def samples(records: Iterable[Record], metric: str, *, intended: bool = False) -
 def is_good(record: Record, slo: Mapping[str, float], *, intended: bool = False) -> bool:
     """Whether a request met every limit of `slo`, a dict of ttft, tpot, e2el in **milliseconds**.
 
-    A failed request is never good. One token has no TPOT and meets any limit on it.
+    A failed request is never good. One token has no TPOT and meets any limit on it; an answer without a token is
+    known when it ends, and that must be soon enough for its first.
     """
     check_slo(slo)
     waited = record.queue * intended
-    got = {"ttft": record.ttft + waited, "tpot": record.tpot or 0.0, "e2el": record.latency + waited}
+    first = record.ttft if record.arrivals else record.latency
+    got = {"ttft": first + waited, "tpot": record.tpot or 0.0, "e2el": record.latency + waited}
     return record.ok and all(1e3 * got[name] <= limit for name, limit in slo.items())
 
 
