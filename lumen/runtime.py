@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import platform
 import random
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -46,9 +47,22 @@ def in_passing_thread(fn: Callable[..., T], *args: Any) -> T:
     cores, GNU's libgomp, which torch uses on Linux, no longer lets a team spin between two operators but puts it to
     sleep, and every decode step pays for waking it. So whatever is computed before the second thread takes over,
     loading a model for one, is better done in passing.
+
+    Ctrl-C ends the waiting, and the thread with the process: a download in it may have minutes to go.
     """
-    with ThreadPoolExecutor(1) as passing:
-        return passing.submit(fn, *args).result()
+    done: Future[T] = Future()
+
+    def compute() -> None:
+        try:
+            done.set_result(fn(*args))
+        except BaseException as error:
+            done.set_exception(error)
+
+    passing = threading.Thread(target=compute, name="lumen-passing", daemon=True)
+    passing.start()
+    found = done.result()
+    passing.join()
+    return found
 
 
 def seed_everything(seed: int) -> None:

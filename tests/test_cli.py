@@ -7,6 +7,7 @@ import builtins
 import pytest
 
 from lumen import cli
+from lumen.cli import commands
 
 
 @pytest.fixture(autouse=True)
@@ -16,10 +17,10 @@ def one_load(monkeypatch, loaded, request):
     from lumen.hardware import Chip
 
     chip = Chip("test chip", flops={"fp32": 1e11}, bandwidth=3e10, memory=1e10)
-    monkeypatch.setattr(cli, "_ceiling", lambda: chip)
+    monkeypatch.setattr(commands, "_ceiling", lambda: chip)
     original = lumen.io.load.load
     monkeypatch.setattr(
-        lumen.io.load, "load", lambda name: loaded if name == cli.DEFAULT_MODEL else original(name)
+        lumen.io.load, "load", lambda name: loaded if name == commands.DEFAULT_MODEL else original(name)
     )
 
 
@@ -89,4 +90,4 @@ def test_bad_input_is_one_sentence_and_exit_code_2(arguments, sentence, capsys):
 def test_a_count_of_zero_is_refused_by_the_parser(capsys):
     with pytest.raises(SystemExit) as ended:
         cli.main(["generate", "x", "--max-new-tokens", "0"])
-    assert ended.value.code == 2 and "1 or more" in capsys.readouterr().err
+    assert ended.value.code == 2 and "--max-new-tokens: needs a whole number from 1" in capsys.readouterr().err

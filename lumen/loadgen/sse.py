@@ -4,8 +4,8 @@ An event is one or more `data:` lines and the empty line after them. The network
 in the middle of an event, of a line, of a character, or not at all between two events. So bytes are kept until
 a line is whole. (WHATWG HTML, section "Server-sent events"; only the field `data` matters here.)
 
-Why not httpx-sse (0.4.3): it has no limit on an event's size, keeps a byte order mark, and holds an event that ends with
-CR back until the next read, which would be counted as the server's delay.
+Why not httpx-sse (0.4.3): it has no limit on an event's size, keeps a byte order mark, and holds an event that ends
+with CR back until the next read, which would be counted as the server's delay.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class EventStream:
     def feed(self, chunk: bytes) -> list[str]:
         """Data of the events that `chunk` completes, in order.
 
-        ValueError if an event grows beyond `limit` bytes, or is not UTF-8: a browser would put U+FFFD there, but JSON must
-        be UTF-8 (RFC 8259), and a measured answer must be the one that was sent.
+        ValueError if an event grows beyond `limit` bytes, or is not UTF-8: a browser would put U+FFFD there, but JSON
+        must be UTF-8 (RFC 8259), and a measured answer must be the one that was sent.
         """
         if self._after_return and chunk.startswith(b"\n"):
             chunk = chunk[1:]

@@ -33,8 +33,9 @@ def percentile(values: Sequence[float], p: float) -> float:
 def samples(records: Iterable[Record], metric: str, *, intended: bool = False) -> list[float]:
     """All values of a metric over the successful requests. [s]
 
-    `ttft` leaves answers without a token out, `tpot` those of one token; `itl` pools every gap of every request. With `intended`, `ttft` and
-    `e2el` count from when the request should have been sent, so waiting in the client is not forgotten.
+    `ttft` leaves answers without a token out, `tpot` those of one token; `itl` pools every gap of every request.
+    With `intended`, `ttft` and `e2el` count from when the request should have been sent, so waiting in the client is
+    not forgotten.
     """
     good = [record for record in records if record.ok]
     if metric == "ttft":

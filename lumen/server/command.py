@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import re
 import socket
 from typing import TYPE_CHECKING, Any
+
+from ..arguments import Number, Whole, quoted, size, text
 
 if TYPE_CHECKING:
     from .api.service import Settings
 
-_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+SECONDS = Number(0, 86400)
 
 
 def add_parser(subparsers: Any) -> None:
@@ -23,43 +24,44 @@ def add_parser(subparsers: Any) -> None:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.set_defaults(run=serve_command)
-    parser.add_argument("--model", default="smollm2-135m", help="a name, a folder, a .gguf file or a hub id")
-    parser.add_argument("--served-model-name", help="what clients call it; the model's name if left out")
-    parser.add_argument("--host", default="127.0.0.1", help="0.0.0.0 lets other machines in")
-    parser.add_argument("--port", type=_port, default=8000, help="0 takes a free one")
+    parser.add_argument(
+        "--model", type=text, default="smollm2-135m", help="a name, a folder, a .gguf file or a hub id"
+    )
+    parser.add_argument(
+        "--served-model-name", type=text, help="what clients call it; the model's name if left out"
+    )
+    parser.add_argument("--host", type=text, default="127.0.0.1", help="0.0.0.0 lets other machines in")
+    parser.add_argument("--port", type=Whole(0, 65535), default=8000, help="0 takes a free one")
     parser.add_argument(
         "--api-key",
         help="clients must send it; also read from LUMEN_API_KEY, where other users cannot see it",
     )
     parser.add_argument(
         "--allow-origin",
+        type=text,
         action="append",
         default=[],
         help="a web page's origin that may call; may be repeated",
     )
     engine = parser.add_argument_group("the engine")
-    engine.add_argument("--max-seqs", type=_count, default=8, help="sequences in one batch")
+    engine.add_argument("--max-seqs", type=Whole(), default=8, help="sequences in one batch")
     engine.add_argument(
-        "--token-budget", type=_count, default=256, help="tokens in one step, prompts included"
+        "--token-budget", type=Whole(), default=256, help="tokens in one step, prompts included"
     )
-    engine.add_argument("--block-size", type=_count, default=16, help="positions in one cache block")
-    engine.add_argument("--num-blocks", type=_count, help="cache blocks; overrides --memory")
-    engine.add_argument(
-        "--memory", type=_bytes, default="1G", help="memory for the cache, such as 512M or 2G"
-    )
+    engine.add_argument("--block-size", type=Whole(), default=16, help="positions in one cache block")
+    engine.add_argument("--num-blocks", type=Whole(), help="cache blocks; overrides --memory")
+    engine.add_argument("--memory", type=size, default="1G", help="memory for the cache, such as 512M or 2G")
     engine.add_argument("--policy", default="continuous", choices=("continuous", "dynamic", "static"))
     engine.add_argument("--preemption", default="recompute", choices=("recompute", "swap"))
     engine.add_argument(
         "--no-prefix-cache", action="store_true", help="compute every prompt from its beginning"
     )
     limits = parser.add_argument_group("limits")
-    limits.add_argument("--max-queue", type=_count_or_none, default=256, help="waiting sequences before 429")
-    limits.add_argument("--max-body", type=_bytes, default="4M", help="largest request body")
+    limits.add_argument("--max-queue", type=Whole(0), default=256, help="waiting sequences before 429")
+    limits.add_argument("--max-body", type=size, default="4M", help="largest request body")
+    limits.add_argument("--grace", type=SECONDS, default=30.0, help="seconds for running requests at the end")
     limits.add_argument(
-        "--grace", type=_seconds, default=30.0, help="seconds for running requests at the end"
-    )
-    limits.add_argument(
-        "--patience", type=_seconds, default=60.0, help="seconds with a client that does not read"
+        "--patience", type=SECONDS, default=60.0, help="seconds with a client that does not read"
     )
     parser.add_argument("--access-log", action="store_true", help="one line per request on stderr")
 
@@ -89,18 +91,34 @@ def serve_command(options: argparse.Namespace) -> None:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A listening socket. OSError says what to do about a port that is taken."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    """A listening socket; `host` is a name or an address, of IPv6 with or without brackets.
+
+    OSError says what to do about a port that is taken, ValueError about a host that is none.
+    """
+    name = host.removeprefix("[").removesuffix("]") if host.startswith("[") else host
+    if not name.strip():
+        raise ValueError(
+            "--host needs a name or an address: 127.0.0.1 for this machine alone, 0.0.0.0 for all."
+        )
     try:
-        listener.bind((host, port))
+        found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, ValueError) as error:  # UnicodeError and embedded zeros are ValueErrors
+        why = error.strerror if isinstance(error, OSError) else "no name looks like that"
+        raise ValueError(f"There is no --host {quoted(host)!r} here: {why}.") from None
+    found.sort(key=lambda each: each[0] != socket.AF_INET)  # localhost has both; clients try 127.0.0.1
+    family, _, _, _, address = found[0]
+    listener = None
+    try:
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
         listener.listen(1024)
     except OSError as error:
-        listener.close()
+        if listener is not None:
+            listener.close()
         raise OSError(
-            f"Cannot listen on {host} port {port}: {error.strerror or error}. Choose another --port (0 takes a free "
-            "one) or --host."
+            f"Cannot listen on {quoted(host)} port {port}: {error.strerror or error}. Choose another --port (0 takes a "
+            "free one) or --host."
         ) from None
     return listener
 
@@ -127,6 +145,7 @@ def _engine(options: argparse.Namespace) -> tuple[Any, Any]:
     model, tokenizer = load(options.model)
     model.warm_up()
     num_blocks = options.num_blocks or blocks_in(options.memory, model, options.block_size, options.max_seqs)
+    check_memory(num_blocks, model, options.block_size)
     prefix = "none" if options.no_prefix_cache else "radix"
     engine = Engine(
         model, tokenizer, num_blocks=num_blocks, block_size=options.block_size, prefix=prefix, limits=limits
@@ -136,10 +155,8 @@ def _engine(options: argparse.Namespace) -> tuple[Any, Any]:
 
 def blocks_in(memory: int, model: Any, block_size: int, max_seqs: int) -> int:
     """How many cache blocks `memory` bytes hold; no more than all sequences at full length could use."""
-    from .. import cost
-
     config = model.config
-    per_block = block_size * cost.kv_bytes_per_token(config, next(model.parameters()).dtype)
+    per_block = block_bytes(model, block_size)
     fits = int(memory // per_block)
     if fits < 1:
         raise ValueError(
@@ -149,36 +166,28 @@ def blocks_in(memory: int, model: Any, block_size: int, max_seqs: int) -> int:
     return min(fits, max_seqs * -(-config.max_positions // block_size))
 
 
-def _bytes(text: str) -> int:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?)(?:i?B)?", text.strip(), re.IGNORECASE)
-    if not match or (size := int(float(match[1]) * _UNITS[match[2].upper()])) < 1:
-        raise argparse.ArgumentTypeError(f"needs a size such as 512M or 2G, got {text!r}")
-    return size
+def block_bytes(model: Any, block_size: int) -> float:
+    """Bytes of one cache block."""
+    from .. import cost
+
+    return block_size * cost.kv_bytes_per_token(model.config, next(model.parameters()).dtype)
 
 
-def _count(text: str) -> int:
-    return _whole(text, 1, 2**31)
+def check_memory(num_blocks: int, model: Any, block_size: int) -> None:
+    """ValueError if the blocks are more than the memory of this machine: asking for them would end the process."""
+    from ..hardware.identity import memory_bytes
 
+    where = next(model.parameters()).device
+    if where.type == "cuda":
+        import torch
 
-def _count_or_none(text: str) -> int:
-    return _whole(text, 0, 2**31)
-
-
-def _port(text: str) -> int:
-    return _whole(text, 0, 65535)
-
-
-def _whole(text: str, low: int, high: int) -> int:
-    if not text.isascii() or not text.isdigit() or not low <= int(text) <= high:
-        raise argparse.ArgumentTypeError(f"needs a whole number from {low} to {high}, got {text!r}")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 86400:
-        raise argparse.ArgumentTypeError(f"needs seconds from 0 to 86400, got {text!r}")
-    return value
+        there = float(torch.cuda.mem_get_info(where)[1])
+    else:
+        there = memory_bytes()
+    asked = num_blocks * block_bytes(model, block_size)
+    if there and asked > there:
+        raise ValueError(
+            f"{num_blocks} cache blocks of {block_size} positions take {asked / 2**30:,.1f} GiB for "
+            f"{model.config.name}, and the device has {there / 2**30:,.1f} GiB; give fewer --num-blocks, or less "
+            "--memory."
+        )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
-import sys
 
 import pytest
 
+from lumen import cli
 from lumen.loadgen import command
 from lumen.loadgen.client import Prompt, Target, ask
 from lumen.loadgen.run import run
@@ -113,16 +112,10 @@ class Words:
 
 
 def main(arguments):
-    """As lumen/cli.py runs a command: an error of input is one sentence and exit code 2."""
-    top = argparse.ArgumentParser()
-    command.add_parser(top.add_subparsers())
-    options = top.parse_args(arguments)
     try:
-        options.run(options)
-    except (ValueError, RuntimeError, OSError) as error:
-        print(f"lumen: {error}", file=sys.stderr)
-        return 2
-    return 0
+        return cli.main(arguments)
+    except SystemExit as ended:  # argparse's way
+        return ended.code
 
 
 @pytest.fixture
@@ -288,13 +281,26 @@ def test_speculation_is_read_off_the_metrics(lumen_load, tmp_path):
 
 
 def test_failures_are_counted_and_told(lumen_load):
-    refused = [event(error={"message": "no room"})]
+    """Status 0 while one request succeeded, 1 when none did; the most frequent failure has the last word."""
+    refused, full = [event(error={"message": "no room"})], [event(error={"message": "full"})]
     code, out, err, _ = lumen_load(
         "--num-prompts", "3", "--max-concurrency", "1", scripts=(ANSWER, refused, ANSWER)
     )
-    assert code == 0 and "Failed requests:                         1" in out and "failed: no room" in err
-    code, out, _, _ = lumen_load("--num-prompts", "2", status=503, scripts=([b"{}"],))
-    assert code == 0 and "Mean TTFT (ms):                          -" in out
+    assert code == 0 and "Failed requests:                         1" in out and err == "failed: no room\n"
+    code, out, err, _ = lumen_load(
+        "--num-prompts", "3", "--max-concurrency", "1", scripts=(full, refused, refused)
+    )
+    assert code == 1 and "Mean TTFT (ms):                          -" in out
+    assert err.splitlines() == [
+        "failed 2 times: no room",
+        "failed: full",
+        "lumen: none of 3 requests succeeded; 2 of them: no room",
+    ]
+    code, _, err, _ = lumen_load("--num-prompts", "2", status=503, scripts=([b"{}"],))
+    assert code == 1 and "none of 2 requests succeeded; 2 of them: HTTP 503" in err
+    many = [[event(error=f"number {i}")] for i in range(15)]
+    code, _, err, _ = lumen_load("--num-prompts", "15", "--max-concurrency", "1", scripts=many)
+    assert code == 1 and len(err.splitlines()) == 12 and "failed 5 times of something else" in err
 
 
 def test_a_trace_is_replayed(lumen_load, tmp_path):
@@ -309,11 +315,11 @@ def test_a_trace_is_replayed(lumen_load, tmp_path):
 @pytest.mark.parametrize(
     "arguments, says",
     [
-        (["--num-prompts", "0"], "--num-prompts must be 1 or more"),
-        (["--request-rate", "0"], "request rate must be above 0"),
-        (["--request-rate", "nan"], "request rate must be above 0"),
-        (["--request-rate", "1", "--burstiness", "-1"], "Burstiness must be above 0"),
-        (["--max-concurrency", "0"], "--max-concurrency must be 1 or more"),
+        (["--num-prompts", "0"], "--num-prompts: needs a whole number from 1"),
+        (["--request-rate", "0"], "--request-rate: needs a number above 0"),
+        (["--request-rate", "nan"], "--request-rate: needs a number above 0"),
+        (["--request-rate", "1", "--burstiness", "-1"], "--burstiness: needs a number from 0.001"),
+        (["--max-concurrency", "0"], "needs a whole number from 1"),
         (["--goodput", "itl:5"], "on ttft, tpot or e2el"),
         (["--goodput", "ttft"], "looks like ttft:500"),
         (["--goodput", "ttft:soon"], "looks like ttft:500"),
@@ -324,16 +330,52 @@ def test_a_trace_is_replayed(lumen_load, tmp_path):
         (["--extra-body", "[1]"], "must be a JSON object"),
         (["--extra-body", "{"], "is no JSON"),
         (["--header", "x"], "takes KEY=VALUE"),
-        (["--timeout", "0"], "--timeout must be above 0"),
-        (["--num-warmups", "-1"], "--num-warmups must not be negative"),
-        (["--input-len", "0"], "mean >= 1"),
-        (["--output-sigma", "-1"], "sigma >= 0"),
+        (["--timeout", "0"], "--timeout: needs a number above 0"),
+        (["--num-warmups", "-1"], "--num-warmups: needs a whole number from 0"),
+        (["--input-len", "0"], "--input-len: needs a number from 1 to 1e+07"),
+        (["--output-sigma", "-1"], "--output-sigma: needs a number from 0 to 10"),
         (["--base-url", "nowhere"], "base URL looks like"),
-        (["--base-url", "http://127.0.0.1:9"], "Is the server running there?"),
+        (["--request-rate", "1e-9"], "a run lasts from 0 to"),
+        (["--input-len", "inf"], "--input-len: needs a number"),
+        (["--extra-body", "[" * 100000], "nests too deeply"),
+        (["--extra-body", '{"top_p": NaN}'], "is no JSON"),
+        (["--save-result", "--result-filename", "."], "names a folder"),
+        (["--prompt-file", "/"], "Cannot read '/': Is a directory"),
         (["--trace", "/no/such/trace", "--request-rate", "1"], "not both"),
-        (["--trace", "/no/such/trace"], "No such file"),
+        (["--trace", "/no/such/trace"], "No such file or directory"),
     ],
 )
 def test_bad_options_get_a_sentence(lumen_load, arguments, says):
     code, _, err, seen = lumen_load(*arguments)
-    assert code == 2 and err.startswith("lumen: ") and says in err and not seen.bodies
+    assert code == 2 and err.startswith(("lumen: ", "lumen load: ")) and says in err and not seen.bodies
+
+
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        (["--base-url", "http://127.0.0.1:9"], "Is the server running there?"),
+        (
+            ["--save-result", "--result-dir", "/dev/null/there"],
+            "Cannot write into '/dev/null/there': Not a directory.",
+        ),
+    ],
+)
+def test_what_the_world_refuses_is_known_before_the_run(lumen_load, arguments, says):
+    code, _, err, seen = lumen_load(*arguments)
+    assert code == 1 and err.startswith("lumen: ") and says in err and not seen.bodies
+
+
+def test_a_result_that_cannot_be_written_is_told_behind_the_report(lumen_load):
+    code, out, err, _ = lumen_load(
+        "--num-prompts", "1", "--save-result", "--result-dir", "/dev", "--result-filename", "full"
+    )
+    assert code == 1 and "Serving Benchmark Result" in out
+    assert err.endswith(
+        "lumen: Cannot write '/dev/full': No space left on device; what is there is not whole.\n"
+    )
+
+
+def test_a_model_whose_name_is_a_path_writes_where_it_was_told(lumen_load, tmp_path):
+    lumen_load("--num-prompts", "1", "--save-result", "--model", "..\\up/../\nx" + "y" * 400)
+    (written,) = tmp_path.glob("openai-infqps-*.json")
+    assert json.loads(written.read_text())["model_id"].startswith("..")

@@ -1,12 +1,4 @@
-"""The command line: what this machine can do, and what the model does with it.
-
-lumen info                          versions, device, models, what was measured here
-lumen roofline                      measure this machine and predict SmolLM2 on it
-lumen generate "Once upon a time"   complete a text
-lumen chat                          talk to the model; an empty line or Ctrl-D ends it
-lumen serve                         answer HTTP requests as OpenAI's API does
-lumen load                          measure a server under load
-"""
+"""What each command does: `generate` and `chat` with a model, `info` and `roofline` with this machine."""
 
 from __future__ import annotations
 
@@ -15,8 +7,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .decode import Completion
-    from .hardware import Chip
+    from ..decode import Completion
+    from ..hardware import Chip
+    from ..sampling import SamplingParams
 
 DEFAULT_MODEL = "smollm2-135m"
 
@@ -27,7 +20,7 @@ def report(completion: Completion, model: Any, chip: Chip | None) -> str:
     Bytes per token are the weights plus the cache at the middle of the answer. Without a measured `chip` the
     share is left out.
     """
-    from . import cost
+    from .. import cost
 
     made, first = len(completion.token_times), completion.ttft
     if first is None:
@@ -45,8 +38,8 @@ def report(completion: Completion, model: Any, chip: Chip | None) -> str:
     return " · ".join(parts)
 
 
-def _params(options: argparse.Namespace) -> Any:
-    from .sampling import SamplingParams
+def _params(options: argparse.Namespace) -> SamplingParams:
+    from ..sampling import SamplingParams
 
     return SamplingParams(
         temperature=options.temperature,
@@ -58,9 +51,11 @@ def _params(options: argparse.Namespace) -> Any:
     )
 
 
-def _answer(loaded: Any, prompt: list[int], options: argparse.Namespace) -> Completion:
+def _answer(
+    loaded: Any, prompt: list[int], params: SamplingParams, options: argparse.Namespace
+) -> Completion:
     """Generate one answer, printing it as it comes."""
-    from .decode import generate
+    from ..decode import generate
 
     def show(row: int, token: int, text: str) -> None:
         print(text, end="", flush=True)
@@ -69,7 +64,7 @@ def _answer(loaded: Any, prompt: list[int], options: argparse.Namespace) -> Comp
         loaded.model,
         [prompt],
         options.max_new_tokens,
-        _params(options),
+        params,
         tokenizer=loaded.tokenizer,
         stop=options.stop,
         on_token=show,
@@ -79,14 +74,15 @@ def _answer(loaded: Any, prompt: list[int], options: argparse.Namespace) -> Comp
 
 
 def _ceiling() -> Chip:
-    from .hardware import measure
+    from ..hardware import measure
 
     return measure()
 
 
 def generate_command(options: argparse.Namespace) -> None:
-    from .io.load import load
+    from ..io.load import load
 
+    params = _params(options)  # before a model is fetched for it
     loaded, chip = load(options.model), _ceiling()
     if options.raw or not loaded.tokenizer.chat_template:
         prompt = loaded.tokenizer.encode(options.prompt)
@@ -94,14 +90,15 @@ def generate_command(options: argparse.Namespace) -> None:
         prompt = loaded.tokenizer.apply_chat([{"role": "user", "content": options.prompt}])
     if not prompt:
         raise ValueError("The prompt is empty: give the model one token at least to continue from.")
-    done = _answer(loaded, prompt, options)
+    done = _answer(loaded, prompt, params, options)
     print(report(done, loaded.model, chip), file=sys.stderr)
 
 
 def chat_command(options: argparse.Namespace) -> None:
     """Every turn runs the whole conversation through the model again; chapter 06 keeps what was computed."""
-    from .io.load import load
+    from ..io.load import load
 
+    params = _params(options)
     loaded, chip = load(options.model), _ceiling()
     if not loaded.tokenizer.chat_template:
         raise ValueError(
@@ -118,7 +115,7 @@ def chat_command(options: argparse.Namespace) -> None:
             return
         turn = [*messages, {"role": "user", "content": said}]
         try:
-            done = _answer(loaded, loaded.tokenizer.apply_chat(turn), options)
+            done = _answer(loaded, loaded.tokenizer.apply_chat(turn), params, options)
         except ValueError as error:  # the conversation no longer fits: say so and keep what was said before
             print(f"lumen: {error}", file=sys.stderr)
             continue
@@ -129,12 +126,12 @@ def chat_command(options: argparse.Namespace) -> None:
 def info_command(options: argparse.Namespace) -> None:
     import torch
 
-    from . import assets, cost
-    from .hardware import kernel_times
-    from .hardware.identity import versions
-    from .io.load import CHECKPOINTS
-    from .models import CONFIGS
-    from .runtime import default_dtype, device, processor_name
+    from .. import assets, cost
+    from ..hardware import kernel_times
+    from ..hardware.identity import versions
+    from ..io.load import CHECKPOINTS
+    from ..models import CONFIGS
+    from ..runtime import default_dtype, device, processor_name
 
     on = device()
     dtype = default_dtype(on)
@@ -160,10 +157,10 @@ def info_command(options: argparse.Namespace) -> None:
 
 
 def roofline_command(options: argparse.Namespace) -> None:
-    from . import cost
-    from .hardware import measure, ridge
-    from .models import CONFIGS
-    from .runtime import default_dtype, device
+    from .. import cost
+    from ..hardware import measure, ridge
+    from ..models import CONFIGS
+    from ..runtime import default_dtype, device
 
     if options.model not in CONFIGS:
         raise ValueError(f"There is no configuration {options.model!r}; there are {', '.join(CONFIGS)}.")
@@ -182,72 +179,3 @@ def roofline_command(options: argparse.Namespace) -> None:
         f"  then {1e3 * step.seconds:.1f} ms a token ({1 / step.seconds:.0f} tokens/s), {step.bound_by}-bound;"
     )
     print(f"  reading the weights alone takes {1e3 * bound:.1f} ms")
-
-
-def parser() -> argparse.ArgumentParser:
-    """The command line's grammar."""
-    from .loadgen import command as loadgen
-    from .server import command as serve
-
-    top = argparse.ArgumentParser(
-        prog="lumen", description="Run the course's models and measure this machine."
-    )
-    commands = top.add_subparsers(dest="command", required=True)
-    commands.add_parser("info", help="versions, device, models").set_defaults(run=info_command)
-    roofline = commands.add_parser("roofline", help="measure this machine, predict the model on it")
-    roofline.add_argument("--model", default=DEFAULT_MODEL)
-    roofline.add_argument("--prompt-tokens", type=_count, default=512)
-    roofline.add_argument(
-        "--refresh", action="store_true", help="measure again instead of using what was kept"
-    )
-    roofline.set_defaults(run=roofline_command)
-    generate = commands.add_parser("generate", help="answer a prompt")
-    generate.add_argument("prompt")
-    generate.add_argument(
-        "--raw", action="store_true", help="continue the text as it is, without the chat template"
-    )
-    generate.set_defaults(run=generate_command)
-    chat = commands.add_parser("chat", help="talk to the model")
-    chat.set_defaults(run=chat_command)
-    for command, length in ((generate, 128), (chat, 256)):
-        command.add_argument(
-            "--model", default=DEFAULT_MODEL, help="a name, a folder, a .gguf file or a hub id"
-        )
-        command.add_argument("--max-new-tokens", type=_count, default=length)
-        command.add_argument("--temperature", type=float, default=0.0, help="0 takes the likeliest token")
-        command.add_argument("--top-k", type=int, default=0)
-        command.add_argument("--top-p", type=float, default=1.0)
-        command.add_argument("--min-p", type=float, default=0.0)
-        command.add_argument("--repetition-penalty", type=float, default=1.0)
-        command.add_argument("--seed", type=int, default=None)
-        command.add_argument(
-            "--stop", action="append", default=[], help="end before this text; may be repeated"
-        )
-    serve.add_parser(commands)
-    loadgen.add_parser(commands)
-    return top
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"needs 1 or more, got {value}")
-    return value
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Run one command. Errors of input become one sentence on stderr and exit code 2; Ctrl-C ends with 130."""
-    options = parser().parse_args(arguments)
-    try:
-        options.run(options)
-    except (ValueError, RuntimeError, OSError, ModuleNotFoundError) as error:
-        print(f"lumen: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print(file=sys.stderr)
-        return 130
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

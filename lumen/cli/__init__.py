@@ -1,0 +1,110 @@
+"""The command line: what this machine can do, and what the model does with it.
+
+lumen info                          versions, device, models, what was measured here
+lumen roofline                      measure this machine and predict SmolLM2 on it
+lumen generate "Once upon a time"   complete a text
+lumen chat                          talk to the model; an empty line or Ctrl-D ends it
+lumen serve                         answer HTTP requests as OpenAI's API does
+lumen load                          measure a server under load
+
+Whatever goes wrong is one sentence on stderr and an exit status: 2 for what was typed, 1 for what this machine or
+the other side could not do, 130 for Ctrl-C, 141 for a reader that went away (`lumen … | head`). SIGTERM ends a command
+as it ends any program (143 in a shell). `serve` lets running requests finish at the first signal, and its status is 0
+then; the second ends it at once, with 130 or 143.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    import argparse
+
+USAGE, FAILED, INTERRUPTED, UNREAD = 2, 1, 128 + signal.SIGINT, 141
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line's grammar."""
+    from .grammar import grammar
+
+    return grammar()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; its exit status. Raises SystemExit for arguments that argparse refuses."""
+    return run(parser().parse_args(arguments))
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run what was parsed. Errors become a sentence and a status; anything else that is raised is a bug of ours."""
+    try:
+        status = options.run(options)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return status or 0
+    except BrokenPipeError:
+        return UNREAD
+    except ValueError as error:
+        return _said(error, USAGE)
+    except (RuntimeError, OSError, ModuleNotFoundError) as error:
+        return _said(error, FAILED)
+    except MemoryError:
+        return _said("This machine has not enough memory for that; ask for less.", FAILED)
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return INTERRUPTED
+
+
+def console() -> NoReturn:
+    """What the `lumen` script runs: a command, and the process around it."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where a shell has it ignored
+        signal.signal(
+            signal.SIGINT, lambda *_: os._exit(INTERRUPTED)
+        )  # imports turn KeyboardInterrupt into anything
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a character that no terminal shows must not end the answer
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        options = parser().parse_args()
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        status = run(options)
+    except SystemExit as ended:
+        status = ended.code if isinstance(ended.code, int) else USAGE
+    _leave(status)
+
+
+def _leave(status: int) -> NoReturn:
+    """End the process. A thread that still computes, as a server's engine may, would be cut down inside torch by an
+    orderly end, which aborts; and a stream that cannot be flushed now cannot be at the end either."""
+    import threading
+
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # once more: at once, and without a word
+    whole = True
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except BrokenPipeError:
+            whole, status = False, status or UNREAD
+        except OSError as error:
+            whole, status = False, _said(error, FAILED)
+    if not whole or threading.active_count() > 1:
+        os._exit(status)
+    sys.exit(status)
+
+
+def _said(error: Exception | str, status: int) -> int:
+    """Print the sentence of an error, on one line and no longer than a paragraph, and hand `status` on."""
+    from ..arguments import quoted
+
+    words = " ".join(str(error).split()) or type(error).__name__
+    with suppress(OSError):  # nobody may read stderr either
+        print(f"lumen: {quoted(words, 2000)}", file=sys.stderr, flush=True)
+    return status

@@ -1,0 +1,5 @@
+"""`python -m lumen.cli`: the same as `lumen`, where no script is installed."""
+
+from . import console
+
+console()
