@@ -31,14 +31,15 @@ from .scheduler import Limits, Plan, Scheduler
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from ..decode.compiled import Model
     from ..io.tokenizer import TextTokenizer
-    from ..models.layers import Decoder
 
 PREFIXES = {"none": NoPrefix, "hash": HashPrefix, "radix": RadixPrefix}
 
 
 class Engine:
-    """Serves requests on one model. Answers equal those of `lumen.generate` for each request alone.
+    """Serves requests on one model. Answers equal those of `lumen.generate` for each request alone. On a model that is
+    `lumen.decode.Compiled`, steps that only decode run its graph.
 
     `num_blocks` blocks of `block_size` positions hold all keys and values. `prefix`: "radix", "hash" or "none". The
     limits are the scheduler's, see `lumen.serve.scheduler.Limits`. What a `drafter` guesses, chains only,
@@ -49,7 +50,7 @@ class Engine:
 
     def __init__(
         self,
-        model: Decoder,
+        model: Model,
         tokenizer: TextTokenizer | None = None,
         *,
         num_blocks: int,
@@ -57,7 +58,7 @@ class Engine:
         prefix: str = "radix",
         limits: Limits | None = None,
         drafter: Drafter = NO_DRAFT,
-        make_store: Callable[[Decoder, int, int], BlockStore] = BlockStore.for_model,
+        make_store: Callable[[Model, int, int], BlockStore] = BlockStore.for_model,
     ):
         if prefix not in PREFIXES:
             raise ValueError(f"prefix is one of {', '.join(PREFIXES)}, got {prefix!r}.")

@@ -1,6 +1,6 @@
 """Plan to tokens: one forward over whatever the scheduler chose, and new tokens for every sequence that caught up.
 
-Prompt chunks, whole prompts, running answers and their drafts share the forward through `PackedCache`; only the rows
+Prompt chunks, whole prompts, running answers and their drafts share the forward (`lumen.serve.forward`); only the rows
 that are sampled go through the head. What is drawn, and which drafts are kept, is decided by `lumen.decode.step`, as in
 `generate`; what was rejected the scheduler takes back. Each request draws from its own stream of random numbers, so a
 neighbour never changes an answer.
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ..cache.packed import PackedCache, Segment
+from ..cache.packed import Segment
 from ..cache.paged import BlockStore, Content
 from ..decode.draft import Draft
 from ..decode.drafter import Drafter, NoDraft
@@ -22,11 +22,12 @@ from ..decode.row import Row, started
 from ..decode.step import propose, verify
 from ..sampling import Stream
 from ..sampling.sampler import GREEDY
+from .forward import forward_for
 from .request import SequenceState, TokenLogprobs
 from .scheduler import Plan, Swap
 
 if TYPE_CHECKING:
-    from ..models.layers import Decoder
+    from ..decode.compiled import Model
 
 
 NO_DRAFT = NoDraft()
@@ -35,13 +36,14 @@ NO_DRAFT = NoDraft()
 class Runner:
     """Owns the model, the block store's content, the drafter and the random streams; the scheduler owns the tables."""
 
-    def __init__(self, model: Decoder, store: BlockStore, drafter: Drafter = NO_DRAFT):
+    def __init__(self, model: Model, store: BlockStore, drafter: Drafter = NO_DRAFT):
         if drafter.max_nodes:
             raise ValueError(
                 f"{type(drafter).__name__} drafts trees, and the engine verifies chains only. Let it draft chains "
                 "(max_nodes = 0), or use `generate`."
             )
         self.model, self.store, self.drafter = model, store, drafter
+        self.forward = forward_for(model, store)
         self._rows: dict[str, Row] = {}
         self._drafts: dict[str, Draft] = {}
         self._host: dict[str, Content] = {}
@@ -67,9 +69,8 @@ class Runner:
             return {}, {}
         # Short reads first and prompts last: neighbours of like shape are then read together.
         works = sorted(plan.work, key=lambda w: (w.count > 1, w.start + w.count))
-        cache = PackedCache(self.store, [Segment(w.sequence.table, w.start, w.count) for w in works])
-        tokens = torch.tensor([[t for w in works for t in w.sequence.span(w.start, w.count)]])
-        hidden = self.model.hidden(tokens.to(cache.pos.device), cache.pos, cache)
+        segments = [Segment(w.sequence.table, w.start, w.count) for w in works]
+        hidden = self.forward([t for w in works for t in w.sequence.span(w.start, w.count)], segments)
         chosen: list[SequenceState] = []
         places: list[int] = []  # the last known token of a sequence and the drafts behind it
         at = 0
@@ -80,7 +81,7 @@ class Runner:
                 places += range(at - len(work.sequence.drafts) - 1, at)
         if not chosen:
             return {}, {}
-        return self.sample(chosen, self.model.head(hidden[0, places]))
+        return self.sample(chosen, self.model.head(hidden[places]))
 
     def receive(self, sequence: SequenceState, content: Content) -> None:
         """Take over what was computed elsewhere, `store.content(k, v)`.
