@@ -18,31 +18,18 @@ class StreamDecoder:
     """Feed ids, print what comes back, and `finish` at the end. One decoder per answer.
 
     token_bytes(id) gives the bytes of one token; ids for which `skip(id)` holds (special tokens) leave no
-    text and do not part the characters around them, as in the full decode. With `strip_first_space` the
-    text's first character is dropped if it is a space, which is how SentencePiece vocabularies mark the
-    start of a text.
+    text and do not part the characters around them, as in the full decode. For vocabularies whose tokens are
+    not simply bytes there is `lumen.io.decoding`.
     """
 
-    def __init__(
-        self,
-        token_bytes: Callable[[int], bytes],
-        skip: Callable[[int], bool] = lambda _: False,
-        strip_first_space: bool = False,
-    ):
-        self._token_bytes, self._skip, self._strip = token_bytes, skip, strip_first_space
+    def __init__(self, token_bytes: Callable[[int], bytes], skip: Callable[[int], bool] = lambda _: False):
+        self._token_bytes, self._skip = token_bytes, skip
         self._utf8 = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def feed(self, token_id: int) -> str:
         """The text that is certain after this token; often its own text, sometimes nothing yet."""
-        return "" if self._skip(token_id) else self._text(self._token_bytes(token_id), final=False)
+        return "" if self._skip(token_id) else self._utf8.decode(self._token_bytes(token_id))
 
     def finish(self) -> str:
         """What is still held back: half a character becomes a replacement sign, as in the full decode."""
-        return self._text(b"", final=True)
-
-    def _text(self, raw: bytes, final: bool) -> str:
-        text = self._utf8.decode(raw, final)
-        if self._strip and text:
-            self._strip = False
-            text = text.removeprefix(" ")
-        return text
+        return self._utf8.decode(b"", final=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tokenizers import AddedToken, decoders, models
+from tokenizers import AddedToken, decoders, models, processors
 from tokenizers import Tokenizer as Backend
 
 from .cutting import cutting
@@ -88,19 +88,54 @@ def from_folder(folder: Path) -> Tokenizer:
     settings = read_json(folder / "tokenizer_config.json", missing={})
     config = read_json(folder / "config.json", missing={})
     generation = read_json(folder / "generation_config.json", missing={})
+    _name_special(backend, settings)
+    _surround(backend, settings)
     bos_id = _token_id(backend, settings.get("bos_token"), config.get("bos_token_id"))
     ends = [_token_id(backend, settings.get("eos_token"), None)]
     for source in (generation, config):
         declared = source.get("eos_token_id")
         ends += declared if isinstance(declared, list) else [declared]
-    first = backend.encode("a", add_special_tokens=True).ids[:1]
     return Tokenizer(
         backend,
         eos_ids=[i for i in ends if isinstance(i, int) and not isinstance(i, bool)],
         bos_id=bos_id,
-        add_bos=bos_id is not None and first == [bos_id],
         chat_template=_template(folder, settings),
+        cleans=_cleans(backend, settings),
     )
+
+
+def _name_special(backend: Backend, settings: dict[str, Any]) -> None:
+    """Tokens that the settings name are special, whether the tokenizer.json says so or not, as in transformers."""
+    named = [settings.get(f"{name}_token") for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")]
+    for several in (settings.get("additional_special_tokens"), settings.get("extra_special_tokens")):
+        named += several if isinstance(several, list) else []
+    known = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
+    texts = [token.get("content") if isinstance(token, dict) else token for token in named]
+    for text in texts:
+        if isinstance(text, str) and text not in known and backend.token_to_id(text) is not None:
+            backend.add_tokens([AddedToken(text, special=True)])
+
+
+def _surround(backend: Backend, settings: dict[str, Any]) -> None:
+    """What stands around a text is the post-processor's, unless the settings speak of it, as in transformers."""
+    sides = []
+    for name in ("bos", "eos"):
+        i = _token_id(backend, settings.get(f"{name}_token"), None)
+        wanted = settings.get(f"add_{name}_token") is True
+        sides.append([(str(backend.id_to_token(i)), i)] if wanted and i is not None else [])
+    spoken = {"add_bos_token", "add_eos_token"} & settings.keys()
+    if spoken or backend.post_processor is None:
+        before, after = ([f"{text}:0" for text, _ in side] for side in sides)
+        backend.post_processor = processors.TemplateProcessing(
+            single=[*before, "$A:0", *after], special_tokens=sides[0] + sides[1]
+        )
+
+
+def _cleans(backend: Backend, settings: dict[str, Any]) -> bool:
+    """transformers takes spaces away before signs when asked, except in BPE, where it would do harm."""
+    forced = settings.get("clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output") is True
+    bpe = isinstance(backend.model, models.BPE)
+    return settings.get("clean_up_tokenization_spaces") is True and (forced or not bpe)
 
 
 def _token_id(backend: Backend, token: Any, otherwise: Any) -> int | None:

@@ -24,7 +24,8 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
 from lumen.decode.answer import Answer
-from lumen.io.tokenizer import _ALPHABET, Tokenizer
+from lumen.io.byte_level import ALPHABET
+from lumen.io.tokenizer import Tokenizer
 from lumen.serve.counters import Counters
 from lumen.serve.engine import Engine
 from lumen.serve.request import Delta, Request, Times, TokenLogprobs
@@ -46,7 +47,7 @@ VOCAB = len(SPECIAL) + 256
 
 def byte_tokenizer() -> Tokenizer:
     """Three special tokens and one for each byte: id 3 + b is byte b, and every non-ASCII character is fragments."""
-    letters = sorted(_ALPHABET, key=lambda letter: _ALPHABET[letter])
+    letters = sorted(ALPHABET, key=lambda letter: ALPHABET[letter])
     backend = Backend(models.BPE(vocab={token: i for i, token in enumerate([*SPECIAL, *letters])}, merges=[]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     backend.decoder = decoders.ByteLevel()
