@@ -90,4 +90,6 @@ def test_bad_input_is_one_sentence_and_exit_code_2(arguments, sentence, capsys):
 def test_a_count_of_zero_is_refused_by_the_parser(capsys):
     with pytest.raises(SystemExit) as ended:
         cli.main(["generate", "x", "--max-new-tokens", "0"])
-    assert ended.value.code == 2 and "--max-new-tokens: needs a whole number from 1" in capsys.readouterr().err
+    assert (
+        ended.value.code == 2 and "--max-new-tokens: needs a whole number from 1" in capsys.readouterr().err
+    )

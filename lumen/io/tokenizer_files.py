@@ -54,12 +54,17 @@ def from_gguf(header: Header, file: str) -> Tokenizer:
     for token, token_type in zip(tokens, types.tolist(), strict=True):
         if token_type in (CONTROL, USER_DEFINED):
             backend.add_tokens([AddedToken(token, special=token_type == CONTROL, normalized=False)])
+    bos_id = config_of(header, file).bos_id
+    if bos_id is not None and data.get("tokenizer.ggml.add_bos_token", cut.add_bos) is True:
+        first = tokens[_inside((bos_id,), len(tokens), file)[0]]
+        backend.post_processor = processors.TemplateProcessing(
+            single=[f"{first}:0", "$A:0"], special_tokens=[(first, bos_id)]
+        )
     template = data.get("tokenizer.chat_template")
     return Tokenizer(
         backend,
         eos_ids=_inside(eos_ids(header), len(tokens), file),
-        bos_id=config_of(header, file).bos_id,
-        add_bos=data.get("tokenizer.ggml.add_bos_token", cut.add_bos) is True,
+        bos_id=bos_id,
         chat_template=template if isinstance(template, str) else None,
     )
 
@@ -67,7 +72,7 @@ def from_gguf(header: Header, file: str) -> Tokenizer:
 def _inside(ids: tuple[int, ...], count: int, file: str) -> tuple[int, ...]:
     if any(i >= count for i in ids):
         raise BadFile(
-            f"{file}: an end token of {max(ids)} lies outside the vocabulary of {count:,}. Fetch it again."
+            f"{file}: a first or end token of {max(ids)} lies outside the vocabulary of {count:,}. Fetch it again."
         )
     return ids
 
@@ -89,7 +94,6 @@ def from_folder(folder: Path) -> Tokenizer:
     config = read_json(folder / "config.json", missing={})
     generation = read_json(folder / "generation_config.json", missing={})
     _name_special(backend, settings)
-    _surround(backend, settings)
     bos_id = _token_id(backend, settings.get("bos_token"), config.get("bos_token_id"))
     ends = [_token_id(backend, settings.get("eos_token"), None)]
     for source in (generation, config):
@@ -114,21 +118,6 @@ def _name_special(backend: Backend, settings: dict[str, Any]) -> None:
     for text in texts:
         if isinstance(text, str) and text not in known and backend.token_to_id(text) is not None:
             backend.add_tokens([AddedToken(text, special=True)])
-
-
-def _surround(backend: Backend, settings: dict[str, Any]) -> None:
-    """What stands around a text is the post-processor's, unless the settings speak of it, as in transformers."""
-    sides = []
-    for name in ("bos", "eos"):
-        i = _token_id(backend, settings.get(f"{name}_token"), None)
-        wanted = settings.get(f"add_{name}_token") is True
-        sides.append([(str(backend.id_to_token(i)), i)] if wanted and i is not None else [])
-    spoken = {"add_bos_token", "add_eos_token"} & settings.keys()
-    if spoken or backend.post_processor is None:
-        before, after = ([f"{text}:0" for text, _ in side] for side in sides)
-        backend.post_processor = processors.TemplateProcessing(
-            single=[*before, "$A:0", *after], special_tokens=sides[0] + sides[1]
-        )
 
 
 def _cleans(backend: Backend, settings: dict[str, Any]) -> bool:
