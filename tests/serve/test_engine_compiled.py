@@ -28,10 +28,10 @@ def counter():
 def arrivals(rng):
     """(step, request) of answers of 3 to 12 tokens, half of them sampled, whose prompts come in at odd moments."""
     made = []
-    for number in range(24):
+    for number in range(40):
         params = SamplingParams(temperature=1.0, seed=number) if number % 2 else None
         prompt = [*[7] * 5, *(rng.randrange(60) for _ in range(rng.randint(1, 4)))]
-        made.append((3 * number + rng.randrange(3), Request(str(number), prompt, rng.randint(3, 12), params)))
+        made.append((2 * number + rng.randrange(3), Request(str(number), prompt, rng.randint(3, 12), params)))
     return made
 
 
@@ -60,7 +60,7 @@ def test_fifty_steps_of_an_engine_are_one_graph(make, counter):
     fast = Engine(Compiled(model, rows=4, positions=32, backend=counter), **options)
     expected, _ = served(plain, arrivals(random.Random(1)))
     answers, decoding = served(fast, arrivals(random.Random(1)))
-    assert answers == expected and len(answers) == 24
+    assert answers == expected and len(answers) == 40
     assert len(decoding) >= 50 and set(decoding) >= {1, 2, 3, 4}
     assert counter.frame_count == 1
     assert fast.counters == plain.counters and plain.counters.preemptions > 0 < plain.counters.prefix_hits
