@@ -46,6 +46,7 @@ class Engine:
     is verified, several tokens a step; it gets what is left of the token budget and of the blocks, and an answer's
     distribution stays as it is.
     `make_store(model, num_blocks, block_size)` makes the memory; the default holds keys and values as they are.
+    `clock` gives seconds; requests carry their `arrival` on the same one.
     """
 
     def __init__(
@@ -59,10 +60,11 @@ class Engine:
         limits: Limits | None = None,
         drafter: Drafter = NO_DRAFT,
         make_store: Callable[[Model, int, int], BlockStore] = BlockStore.for_model,
+        clock: Callable[[], float] = time.monotonic,
     ):
         if prefix not in PREFIXES:
             raise ValueError(f"prefix is one of {', '.join(PREFIXES)}, got {prefix!r}.")
-        self.model, self.tokenizer = model, tokenizer
+        self.model, self.tokenizer, self._clock = model, tokenizer, clock
         self.store = make_store(model, num_blocks, block_size)
         self.store.prefix = _prefix(prefix, self.store)
         self.scheduler = Scheduler(self.store.pool, self.store.prefix, limits)
@@ -126,7 +128,7 @@ class Engine:
         self._open(sequence)
         self.runner.receive(sequence, content)
         self._live[request.id] = sequence, answer, []
-        delta = self._tell(request.id, [first], [], time.monotonic())
+        delta = self._tell(request.id, [first], [], self._clock())
         return self._end(request.id, delta) if answer.done else delta
 
     def _open(self, sequence: SequenceState) -> None:
@@ -146,9 +148,9 @@ class Engine:
         """Run one step; returns a delta for every request that got tokens."""
         if self.runner.drafter.max_drafts:
             self.runner.propose(self.scheduler.running)
-        plan = self.last_plan = self.scheduler.schedule(time.monotonic())
+        plan = self.last_plan = self.scheduler.schedule(self._clock())
         sampled, told = self.runner.run(plan)
-        now = time.monotonic()
+        now = self._clock()
         deltas = [self._tell(name, tokens, told.get(name, []), now) for name, tokens in sampled.items()]
         # What an answer did not take, because it ended, is rejected like any other draft.
         taken = {d.request_id: sampled[d.request_id][: d.num_generated] for d in deltas}
@@ -160,7 +162,7 @@ class Engine:
         """End a request now and give its blocks back; None when nobody of that name is here."""
         if request_id not in self._live:
             return None
-        return self._end(request_id, Delta(request_id, finish_reason="abort", time=time.monotonic()))
+        return self._end(request_id, Delta(request_id, finish_reason="abort", time=self._clock()))
 
     def stream(self) -> Iterator[Delta]:
         """Step until nobody is left."""
