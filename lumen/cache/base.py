@@ -1,6 +1,7 @@
 """The contract that every key/value cache keeps, so that models, generation and serving never ask which kind it is.
 
-One forward pass makes these calls, and `pos` (B, T) is the same tensor in all of them:
+One forward pass makes these calls, and `pos` (B, T) is the same tensor in all of them, but for the kinds that take
+rows apart in `laid_out`: their layers see one row a token.
 
     begin(pos)                              once, before the first layer
     attend(layer, q, k, v, pos, window)     once per layer; or, in a layer that carries a state,
@@ -59,6 +60,10 @@ class Cache:
         if pos.shape[1] > 1 and pos.device.type == "cpu" and not torch.compiler.is_compiling():
             refuse_repeats(pos)  # on a GPU this look would stall the stream
         self._masks: dict[tuple[int | None, bool], Mask] = {}
+
+    def laid_out(self, pos: Tensor) -> Tensor:
+        """How the layers lay the forward's tokens out: their positions, in the same order, as (B, T) of `attend`."""
+        return pos
 
     def update(
         self, layer: int, k: Tensor, v: Tensor, pos: Tensor, q: Tensor | None = None

@@ -86,6 +86,9 @@ class DecodeBatch(Cache):
             )
         self._masks: dict[tuple[int | None, bool], Mask] = {}
 
+    def laid_out(self, pos: Tensor) -> Tensor:
+        return pos.transpose(0, 1)
+
     def attend(
         self,
         layer: int,
@@ -99,9 +102,9 @@ class DecodeBatch(Cache):
         causal: bool = True,
         expand: Expand | None = None,
     ) -> Tensor:
-        rows = pos.shape[1]
+        rows = pos.shape[0]
         if k is not None and v is not None:
-            self.store.write(layer, self._slots, k[0].transpose(0, 1), v[0].transpose(0, 1))
+            self.store.write(layer, self._slots, k.squeeze(2), v.squeeze(2))
         keys, values = (
             blocks.view(rows, -1, *blocks.shape[2:]).transpose(1, 2)
             for blocks in self.store.read(layer, self.tables.flatten())
@@ -110,10 +113,9 @@ class DecodeBatch(Cache):
             keys, values = expand(keys, values)
         mask = self._masks.get((window, causal))
         if mask is None:
-            mask = mask_for(pos.transpose(0, 1), self._k_pos, window, q.dtype, inspect=False, causal=causal)
+            mask = mask_for(pos, self._k_pos, window, q.dtype, inspect=False, causal=causal)
             self._masks[window, causal] = mask
-        out = attend_with(q[0].transpose(0, 1).unsqueeze(2), keys, values, mask, scale)
-        return out.squeeze(2).transpose(0, 1).unsqueeze(0)
+        return attend_with(q, keys, values, mask, scale)
 
     def advance(self, pos: Tensor) -> None:
         """The caller keeps the books: nothing is to be moved on here."""

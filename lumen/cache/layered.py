@@ -41,6 +41,9 @@ class LayeredCache(Cache):
         for part in self.parts:
             part.begin(pos)
 
+    def laid_out(self, pos: Tensor) -> Tensor:
+        return self.parts[0].laid_out(pos)
+
     def update(
         self, layer: int, k: Tensor, v: Tensor, pos: Tensor, q: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:

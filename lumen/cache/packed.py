@@ -3,9 +3,9 @@
     tokens    a9 | b4 | c0 c1 c2 c3 c4        two answers and a chunk of a prompt: 7 tokens, not a 3 x 5 rectangle
     pos        9    4    0  1  2  3  4
 
-Every layer but attention works on tokens one by one and does not care whose they are. Attention takes the row apart
-again: each sequence reads its own blocks through its own table, and neighbours of like shape are read together.
-Yu et al. 2022, Orca, section 3.2 (selective batching).
+Every layer but attention works on tokens one by one and does not care whose they are; there every token is a row of its
+own, (N, 1). Attention takes the rows to their sequences: each reads its own blocks through its own table, and
+neighbours of like shape are read together. Yu et al. 2022, Orca, section 3.2 (selective batching).
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from torch import Tensor
 
 from ..attention.core import Mask, attend_with, mask_for
 from .base import Cache
+from .gather import Gather
 from .store import BlockStore
 from .traits import Expand, Traits
 
 _SLACK = 64  # rows whose lengths differ by less are read together, however short they are
+_FEW = 16  # new tokens, an answer with its drafts: rows of more fill the cores by themselves
 
 
 @dataclass(frozen=True)
@@ -48,25 +50,38 @@ class _Group:
         device = store.device
         self.rows, self.count = len(segments), segments[0].count
         self.tokens = slice(at, at + self.rows * self.count)
-        self.read_to = max(s.end for s in segments)
-        # Nothing older than the new tokens: they are read where they are, not back from the blocks.
-        self.fresh = self.rows == 1 and segments[0].start == 0
-        width = -(-self.read_to // store.block_size)
-        tables = [[*s.table[:width], *[store.spare] * (width - len(s.table))] for s in segments]
-        self.table = torch.tensor(tables, dtype=torch.int64, device=device).flatten()
+        read_to = max(s.end for s in segments)
         starts = torch.tensor([[s.start] for s in segments], device=device)
         self.q_pos = starts + torch.arange(self.count, device=device)
         # What a shorter neighbour's table does not hold lies behind its query, where the one mask rule hides it.
-        self.k_pos = torch.arange(self.read_to, device=device).expand(self.rows, -1)
+        self.k_pos = torch.arange(read_to, device=device).expand(self.rows, -1)
         self.masks: dict[tuple[int | None, bool], Mask] = {}
+        width = -(-read_to // store.block_size)
+        tables = [[*s.table[:width], *[store.spare] * (width - len(s.table))] for s in segments]
+        self._tables = torch.tensor(tables, dtype=torch.int64, device=device)
+        self._store, self._read_to = store, read_to
+        self._gather: Gather | None = None
+        # Nothing older than the new tokens: they are read where they are, not back from the blocks.
+        self._fresh = self.rows == 1 and segments[0].start == 0
 
-    def read(self, store: BlockStore, layer: int) -> tuple[Tensor, Tensor]:
-        """The segments' keys and values (rows, Hkv, read, D), one copy out of the blocks."""
-        k, v = (
-            blocks.view(self.rows, -1, *blocks.shape[2:])[:, : self.read_to].transpose(1, 2)
-            for blocks in store.read(layer, self.table)
-        )
-        return k, v
+    def queries(self, rows: Tensor) -> Tensor:
+        """The row's queries (N, H, 1, D) of these segments, (B, H, T, D)."""
+        mine = rows if len(rows) == self.rows * self.count else rows[self.tokens]
+        if self.count == 1:
+            return mine
+        return mine.view(self.rows, self.count, *mine.shape[1::2]).transpose(1, 2)
+
+    def answers(self, out: Tensor) -> Tensor:
+        """What attention gave (B, H, T, Dv), one row a token again."""
+        return out if self.count == 1 else out.transpose(1, 2).flatten(0, 1).unsqueeze(2)
+
+    def read(self, layer: int, k: Tensor | None, v: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The segments' keys and values (B, Hkv, S, ...); k, v (N, Hkv, 1, ...) are those of the row's new tokens."""
+        if self._fresh and k is not None and v is not None:
+            return k[self.tokens].transpose(0, 2), v[self.tokens].transpose(0, 2)
+        if self._gather is None:
+            self._gather = self._store.gather(self._tables, self._read_to)
+        return self._gather(layer)
 
 
 class PackedCache(Cache):
@@ -106,7 +121,7 @@ class PackedCache(Cache):
         for segment in segments:
             run = runs[-1] if runs else []
             ends = [s.end for s in run] + [segment.end]
-            alike = run and segment.count == run[0].count == 1  # longer pieces fill the cores by themselves
+            alike = run and segment.count == run[0].count <= _FEW
             if alike and max(ends) <= 2 * min(ends) + _SLACK:  # padding must not double what is read
                 run.append(segment)
             else:
@@ -128,9 +143,12 @@ class PackedCache(Cache):
     def traits(self) -> Traits:  # type: ignore[override]
         return self.store.traits
 
+    def laid_out(self, pos: Tensor) -> Tensor:
+        return pos.transpose(0, 1)
+
     def store_new(self, layer: int, k: Tensor, v: Tensor) -> None:
-        """Write the row's keys and values (1, Hkv, N, D) into their blocks."""
-        self.store.write(layer, self._slots, k[0].transpose(0, 1), v[0].transpose(0, 1))
+        """Write the row's keys and values (N, Hkv, 1, ...) into their blocks."""
+        self.store.write(layer, self._slots, k.squeeze(2), v.squeeze(2))
 
     def attend(
         self,
@@ -149,20 +167,15 @@ class PackedCache(Cache):
             self.store_new(layer, k, v)
         parts = []
         for group in self._groups:
-            if group.fresh and k is not None and v is not None:
-                keys, values = k[:, :, group.tokens], v[:, :, group.tokens]
-            else:
-                keys, values = group.read(self.store, layer)
+            keys, values = group.read(layer, k, v)
             if expand is not None:
                 keys, values = expand(keys, values)
             mask = group.masks.get((window, causal))
             if mask is None:
                 mask = mask_for(group.q_pos, group.k_pos, window, q.dtype, causal=causal)
                 group.masks[window, causal] = mask
-            asked = q[0, :, group.tokens].unflatten(1, (group.rows, group.count)).transpose(0, 1)
-            out = attend_with(asked, keys, values, mask, scale)
-            parts.append(out.transpose(0, 1).flatten(1, 2))
-        return torch.cat(parts, 1)[None] if len(parts) > 1 else parts[0][None]
+            parts.append(group.answers(attend_with(group.queries(q), keys, values, mask, scale)))
+        return torch.cat(parts) if len(parts) > 1 else parts[0]
 
     def advance(self, pos: Tensor) -> None:
         """The scheduler keeps the books: nothing is to be moved on here."""

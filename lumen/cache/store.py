@@ -2,9 +2,10 @@
 
     planes   k  (layers, num_blocks + 1, block_size, Hkv, D)     the block behind the last takes what padding writes
              v  (layers, num_blocks + 1, block_size, Hkv, Dv)
+    pool     k k k k v v v v                                     planes of one dtype lie side by side, read at once
 
 Whoever reads and writes blocks does it through this class and never sees a plane, so a store may keep something else
-than what it is given: a subclass says which planes there are (`_reserve`) and how keys and values become their content
+than what it is given: a subclass says which planes there are (`_layout`) and how keys and values become their content
 and come back (`pack`, `unpack`). A slot is `block * block_size + place`; a position is found by a table, see `paged`.
 """
 
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor
 
 from ..config import ModelConfig
+from .gather import Gather
 from .pool import BlockPool
 from .prefix import NoPrefix, Prefix, allocate
 from .traits import HasShape, Traits, storage_bytes, stored_dims
@@ -59,10 +61,19 @@ class BlockStore:
         self.block_size, self.spare, self.num_layers = block_size, num_blocks, config.num_layers
         heads, *widths = stored_dims(config)
         shape = config.num_layers, num_blocks + 1, block_size, heads
-        self.planes = self._reserve(shape, widths, dtype, torch.device(device))
+        self._kept = self._layout(widths, dtype)
+        self._widths = {
+            kind: [width for width, other in self._kept if other == kind]
+            for kind in dict.fromkeys(kind for _, kind in self._kept)
+        }
+        whole = tuple(
+            torch.zeros(*shape, sum(widths), dtype=kind, device=device)
+            for kind, widths in self._widths.items()
+        )
+        self.planes = self.split(whole)
         self.caches: list[PagedCache] = []  # whoever holds tables; the audit asks them all
         # The same memory layer by layer, once as blocks and once as slots, so that no layer pays for taking it apart.
-        self._blocks = list(zip(*(plane.unbind(0) for plane in self.planes), strict=True))
+        self.pools = list(zip(*(pool.unbind(0) for pool in whole), strict=True))
         self._slots = list(zip(*(plane.flatten(1, 2).unbind(0) for plane in self.planes), strict=True))
 
     @classmethod
@@ -73,11 +84,9 @@ class BlockStore:
 
     # What a kind of store decides
 
-    def _reserve(
-        self, shape: tuple[int, ...], widths: Sequence[int], dtype: torch.dtype, device: torch.device
-    ) -> tuple[Tensor, ...]:
-        """The planes, each `shape` and what one position of one head takes, all finite."""
-        return tuple(torch.zeros(*shape, width, dtype=dtype, device=device) for width in widths)
+    def _layout(self, widths: Sequence[int], dtype: torch.dtype) -> tuple[tuple[int, torch.dtype], ...]:
+        """The planes: how many numbers of which dtype each keeps of a head at a position. `widths` of k and v."""
+        return tuple((width, dtype) for width in widths)
 
     def pack(self, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
         """k (..., D), v (..., Dv) as the planes hold them."""
@@ -101,7 +110,23 @@ class BlockStore:
 
     def read(self, layer: int, blocks: Tensor) -> tuple[Tensor, Tensor]:
         """One layer's blocks (N,) in this order: k (N, block_size, Hkv, D) and v (N, block_size, Hkv, Dv), copies."""
-        return self.unpack(tuple(plane.index_select(0, blocks) for plane in self._blocks[layer]))
+        return self.unpack(self.split(tuple(pool.index_select(0, blocks) for pool in self.pools[layer])))
+
+    def gather(self, tables: Tensor, length: int) -> Gather:
+        """`read` for all layers of one forward: positions 0 to `length` of tables (rows, width)."""
+        return Gather(self, tables, length)
+
+    def buffers(self, count: int) -> tuple[Tensor, ...]:
+        """Memory for `count` blocks of one layer, a tensor for each pool, not yet written."""
+        return tuple(pool.new_empty(count, *pool.shape[1:]) for pool in self.pools[0])
+
+    def split(self, pools: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Pools (..., widths of their planes) taken apart into planes, in the order of `_layout`."""
+        parts = {
+            kind: iter(pool.split(widths, -1))
+            for (kind, widths), pool in zip(self._widths.items(), pools, strict=True)
+        }
+        return tuple(next(parts[kind]) for _, kind in self._kept)
 
     def rows(self, count: int) -> PagedCache:
         """A cache of `count` empty rows in this store."""

@@ -85,9 +85,9 @@ class Decoder(nn.Module):
             raise ValueError(
                 f"Features come from layers 0 to {last - 1} of this forward, not {list(layers)}."
             )
-        at = self._begin(tokens, pos, cache, channels)
-        x, kept = self._run(self.embedded(tokens, at.pos), at, 0, last, layers)
-        at.cache.advance(at.pos)
+        pos, at = self._begin(tokens, pos, cache, channels)
+        x, kept = self._run(self.embedded(tokens, pos), at, 0, last, layers)
+        at.cache.advance(pos)
         return self.norm(x), kept
 
     def stretch(
@@ -109,9 +109,9 @@ class Decoder(nn.Module):
             )
         if x.dim() != 3 or x.shape[:2] != pos.shape:
             raise ValueError(f"x {tuple(x.shape)} must be (B, T, D) over pos {tuple(pos.shape)}.")
-        at = self._begin(x[..., 0], pos, cache, channels)
+        pos, at = self._begin(x[..., 0], pos, cache, channels)
         x, _ = self._run(x, at, first, last)
-        at.cache.advance(at.pos)
+        at.cache.advance(pos)
         return x
 
     def head(self, hidden: Tensor) -> Tensor:
@@ -145,7 +145,9 @@ class Decoder(nn.Module):
                 kept[layer] = x.view(shape)
         return x.view(shape), [kept[layer] for layer in keep]
 
-    def _begin(self, tokens: Tensor, pos: Tensor | None, cache: Cache | None, channels: Channels) -> Pass:
+    def _begin(
+        self, tokens: Tensor, pos: Tensor | None, cache: Cache | None, channels: Channels
+    ) -> tuple[Tensor, Pass]:
         """Check what came from outside and begin the cache's forward; nothing is written yet."""
         if tokens.dim() != 2 or tokens.shape[1] < 1:
             raise ValueError(f"tokens must be (B, T) with T at least 1, got {tuple(tokens.shape)}.")
@@ -163,7 +165,8 @@ class Decoder(nn.Module):
             check_range(tokens, pos, self.config)
         state = NoCache() if cache is None else cache
         state.begin(pos)
-        return Pass(pos, state, self.turns(pos), channels)
+        laid = state.laid_out(pos)
+        return pos, Pass(laid, state, self.turns(laid), channels)
 
 
 def check_channels(channels: Channels, pos: Tensor, config: ModelConfig) -> None:

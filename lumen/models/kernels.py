@@ -33,10 +33,10 @@ def plain(layer: Linear, x: Tensor) -> Tensor:
 
 def blocked(layer: Linear, x: Tensor) -> Tensor:
     """One batched product over blocks of output rows: every core gets a share of the weight."""
-    width, depth = layer.weight.shape
-    blocks = next((n for n in BLOCKS if width % n == 0), 1)
-    spread = x.unsqueeze(0).expand(blocks, -1, -1)
-    y = spread.bmm(layer.weight.view(blocks, -1, depth).transpose(1, 2)).transpose(0, 1).reshape(-1, width)
+    weight = layer.blocks()
+    y = x.expand(weight.shape[0], *x.shape).bmm(weight)  # (blocks, rows, out / blocks)
+    # the blocks of a single row lie one behind the other as they are
+    y = (y if x.shape[0] == 1 else y.transpose(0, 1)).reshape(-1, layer.out_features)
     return y if layer.bias is None else y.add_(layer.bias)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .kernels import FEW, Kernel, can_pack, rule
+from .kernels import BLOCKS, FEW, Kernel, can_pack, rule
 from .tiles import Tiles
 
 
@@ -23,6 +23,7 @@ class Linear(nn.Linear):
     """
 
     chosen: tuple[Kernel, ...] = ()
+    _blocks: tuple[Tensor, Tensor] | None = None
     _tiles: Tiles | None = None
 
     def forward(self, x: Tensor) -> Tensor:
@@ -48,6 +49,15 @@ class Linear(nn.Linear):
             and can_pack()
         )
 
+    def blocks(self) -> Tensor:
+        """The weight as blocks of output rows, (blocks, in, out / blocks): the same memory, taken apart once."""
+        weight, held = self.weight, self._blocks
+        if held is None or held[0] is not weight or held[1].data_ptr() != weight.data_ptr():
+            count = next((n for n in BLOCKS if self.out_features % n == 0), 1)
+            held = weight, weight.detach().view(count, -1, self.in_features).transpose(1, 2)
+            self._blocks = held
+        return held[1]
+
     def tiles(self) -> Tensor:
         """The weight in oneDNN's layout, packed again whenever the weight is another one or has been written."""
         if self._tiles is None or not self._tiles.fresh(self.weight):
@@ -55,11 +65,11 @@ class Linear(nn.Linear):
         return self._tiles.packed
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Linear:
-        """`to`, `half`, `cuda` give the weight another storage; the tiles must not keep the old one alive."""
-        self._tiles = None
+        """`to`, `half`, `cuda` give the weight another storage; blocks and tiles must not keep the old one alive."""
+        self._blocks = self._tiles = None
         super()._apply(fn, recurse)
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        """Copies and pickles leave the tiles out and pack for themselves."""
-        return {name: value for name, value in self.__dict__.items() if name != "_tiles"}
+        """Copies and pickles leave blocks and tiles out and make their own."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("_blocks", "_tiles")}

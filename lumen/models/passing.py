@@ -38,8 +38,9 @@ PLAIN = Channels()
 
 @dataclass(frozen=True)
 class Pass:
-    """pos (B, T), -1 for padding; `turns` are the rotary (cos, sin), each (B, 1, T, head_dim), of the layers that see
-    everything and, if theirs differ, of the windowed ones. Empty with learned positions."""
+    """pos (B, T) as the cache lays the tokens out, -1 for padding; `turns` are the rotary (cos, sin), each
+    (B, 1, T, head_dim), of the layers that see everything and, if theirs differ, of the windowed ones. Empty with
+    learned positions."""
 
     pos: Tensor
     cache: Cache

@@ -79,5 +79,5 @@ def rope_table(config: ModelConfig, local: bool = False) -> tuple[Tensor, Tensor
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Turn queries or keys to their positions. x (..., head_dim); cos, sin broadcast with it. Three operators."""
-    turned = torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)
+    turned = (x * cos).addcmul_(x.roll(x.shape[-1] // 2, -1), sin)
     return turned if turned.dtype == x.dtype else turned.to(x.dtype)

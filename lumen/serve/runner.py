@@ -67,8 +67,8 @@ class Runner:
             self._in(swap)
         if not plan.work:
             return {}, {}
-        # Short reads first and prompts last: neighbours of like shape are then read together.
-        works = sorted(plan.work, key=lambda w: (w.count > 1, w.start + w.count))
+        # Answers first, by their drafts and length, and prompts last: neighbours of like shape are then read together.
+        works = sorted(plan.work, key=lambda w: (w.count, w.start + w.count))
         segments = [Segment(w.sequence.table, w.start, w.count) for w in works]
         hidden = self.forward([t for w in works for t in w.sequence.span(w.start, w.count)], segments)
         chosen: list[SequenceState] = []

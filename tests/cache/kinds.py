@@ -19,10 +19,9 @@ class Int8Store(BlockStore):
 
     traits = Traits(tolerance=0.03)
 
-    def _reserve(self, shape, widths, dtype, device):
+    def _layout(self, widths, dtype):
         self.dtype = dtype
-        numbers = [torch.zeros(*shape, width, dtype=torch.int8, device=device) for width in widths]
-        return *numbers, *(torch.zeros(*shape, 1, dtype=torch.float32, device=device) for _ in widths)
+        return *((width, torch.int8) for width in widths), *((1, torch.float32) for _ in widths)
 
     def pack(self, k, v):
         scales = [x.abs().amax(-1, keepdim=True).float() / 127 for x in (k, v)]
