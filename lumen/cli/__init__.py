@@ -44,8 +44,7 @@ def run(options: argparse.Namespace) -> int:
     """Run what was parsed. Errors become a sentence and a status; anything else that is raised is a bug of ours."""
     try:
         status = options.run(options)
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()
         return status or 0
     except BrokenPipeError:
         return UNREAD
@@ -62,40 +61,50 @@ def run(options: argparse.Namespace) -> int:
 
 def console() -> NoReturn:
     """What the `lumen` script runs: a command, and the process around it."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where a shell has it ignored
-        signal.signal(
-            signal.SIGINT, lambda *_: os._exit(INTERRUPTED)
-        )  # imports turn KeyboardInterrupt into anything
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a character that no terminal shows must not end the answer
-            stream.reconfigure(errors="backslashreplace")
+    heard = signal.getsignal(signal.SIGINT) is not signal.SIG_IGN  # a shell may have it ignored
+    if (
+        heard
+    ):  # until all is imported: packages turn a KeyboardInterrupt in the middle of themselves into anything
+        signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+    _mend_streams()
     try:
         options = parser().parse_args()
-        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        if heard:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         status = run(options)
     except SystemExit as ended:
         status = ended.code if isinstance(ended.code, int) else USAGE
+    if heard:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # once more: at once, and without a word
     _leave(status)
 
 
+def _mend_streams() -> None:
+    """A stream that the shell closed becomes one that nobody reads, lest `print` takes the other; and a character
+    that the terminal cannot show does not end the answer."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, io.TextIOWrapper(io.FileIO(os.devnull, "w"), "utf-8"))
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def _leave(status: int) -> NoReturn:
-    """End the process. A thread that still computes, as a server's engine may, would be cut down inside torch by an
-    orderly end, which aborts; and a stream that cannot be flushed now cannot be at the end either."""
+    """End the process, and not in the orderly way where that goes wrong: a thread that still computes, as a server's
+    engine may, would be cut down inside torch, which aborts; a stream that cannot be flushed now cannot be at the end
+    either; and CPython remembers a KeyboardInterrupt that passed through an `exec`, whoever caught it."""
     import threading
 
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # once more: at once, and without a word
     whole = True
     for stream in (sys.stdout, sys.stderr):
         try:
-            if stream is not None:
-                stream.flush()
+            stream.flush()
         except BrokenPipeError:
             whole, status = False, status or UNREAD
         except OSError as error:
             whole, status = False, _said(error, FAILED)
-    if not whole or threading.active_count() > 1:
+    if not whole or status == INTERRUPTED or threading.active_count() > 1:
         os._exit(status)
     sys.exit(status)
 
@@ -104,7 +113,10 @@ def _said(error: Exception | str, status: int) -> int:
     """Print the sentence of an error, on one line and no longer than a paragraph, and hand `status` on."""
     from ..arguments import quoted
 
-    words = " ".join(str(error).split()) or type(error).__name__
+    words = str(error)
+    if isinstance(error, OSError) and error.strerror:  # the system's own, which begins with a number
+        words = error.strerror + (f": {error.filename!r}" if error.filename else "")
+    words = " ".join(words.split()) or type(error).__name__
     with suppress(OSError):  # nobody may read stderr either
         print(f"lumen: {quoted(words, 2000)}", file=sys.stderr, flush=True)
     return status

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..arguments import MAX_SEED, Number, Parser, Whole, text
+from ..arguments import MAX_SEED, Number, Parser, Whole, place, text
 from ..loadgen import command as load
 from ..server import command as serve
 from .commands import DEFAULT_MODEL, chat_command, generate_command, info_command, roofline_command
@@ -45,7 +45,7 @@ def _roofline(command: Any) -> None:
 def _sampled(command: Any, length: int) -> None:
     """The options of an answer."""
     add = command.add_argument
-    add("--model", type=text, default=DEFAULT_MODEL, help="a name, a folder, a .gguf file or a hub id")
+    add("--model", type=place, default=DEFAULT_MODEL, help="a name, a folder, a .gguf file or a hub id")
     add("--max-new-tokens", type=Whole(), default=length)
     add("--temperature", type=FINITE, default=0.0, help="0 takes the likeliest token")
     add("--top-k", type=Whole(0), default=0)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from lumen.arguments import MAX_SEED, Number, Whole, path, text
+from lumen.arguments import MAX_SEED, Number, Whole, path, place, text
 from lumen.loadgen.malformed import parsed
 from lumen.loadgen.schedule import MAX_LENGTH
 from lumen.loadgen.statistics import check_slo
@@ -84,7 +84,7 @@ def add_options(add: Callable[..., Any]) -> None:
     add("--prompt-file", type=path, help="text to cut prompts from; by default Shakespeare's plays")
     add(
         "--tokenizer",
-        type=text,
+        type=place,
         default=TOKENIZER,
         help="counts prompt tokens: smollm2-135m, a folder or a .gguf file",
     )

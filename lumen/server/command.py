@@ -8,7 +8,7 @@ import os
 import socket
 from typing import TYPE_CHECKING, Any
 
-from ..arguments import Number, Whole, quoted, size, text
+from ..arguments import Number, Whole, place, quoted, size, text
 
 if TYPE_CHECKING:
     from .api.service import Settings
@@ -25,7 +25,7 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.set_defaults(run=serve_command)
     parser.add_argument(
-        "--model", type=text, default="smollm2-135m", help="a name, a folder, a .gguf file or a hub id"
+        "--model", type=place, default="smollm2-135m", help="a name, a folder, a .gguf file or a hub id"
     )
     parser.add_argument(
         "--served-model-name", type=text, help="what clients call it; the model's name if left out"

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from lumen.loadgen import spec
 from lumen.loadgen.answer import BadStream, StreamedAnswer
 from lumen.loadgen.client import Prompt, Target, first_model
 from lumen.loadgen.malformed import SHOWN, one_line
@@ -243,3 +244,25 @@ def test_a_header_that_none_can_send(fields):
 
 def test_an_address_of_ipv6_is_one():
     assert Target("http://[::1]:8000/v1").url == "http://[::1]:8000/v1/completions"
+
+
+@pytest.mark.parametrize("value", ["1e400", "NaN", "-1", "e", "1e", "+", ".", "1" * 400, "1.2.3"])
+def test_metrics_that_are_no_numbers_leave_the_report_alone(value):
+    lines = "spec_decode_num_drafts_total 10\nspec_decode_num_draft_tokens_total 20\n"
+    found = spec.difference(
+        {}, spec.read(lines + f"vllm:spec_decode_num_accepted_tokens_total{{}} {value}\n")
+    )
+    assert found["spec_decode_accepted_tokens"] == 0 and found["spec_decode_num_drafts"] == 10
+
+
+def test_metrics_without_end_or_in_no_alphabet():
+    async def go(body):
+        async with (
+            raw(http(body, kind="text/plain; charset=base64")) as url,
+            Target(url).session() as session,
+        ):
+            return await spec.fetch(session, url)
+
+    assert asyncio.run(go(b"spec_decode_num_drafts_total 7\n\xff")) == {"num_drafts": 7.0}
+    assert asyncio.run(go(b"spec_decode_num_drafts_total 7\n" + b"#" * spec.MAX_BYTES)) == {}
+    assert asyncio.run(go(b"")) == {}

@@ -117,6 +117,9 @@ def test_bad_runs_get_a_sentence():
         ([], None, None, "nothing to send"),
         (PROMPTS, None, 0, "must be 1 or more"),
         (PROMPTS, [0.0], None, "1 times for 40 prompts"),
+        (PROMPTS, [0.0] * 39 + [float("inf")], None, "Request 40 would be sent at inf s"),
+        (PROMPTS, [0.0] * 39 + [float("nan")], None, "Request 40 would be sent at nan s"),
+        (PROMPTS, [-1.0] + [0.0] * 39, None, "Request 1 would be sent at -1 s"),
     ):
         with pytest.raises(ValueError, match=says):
             asyncio.run(drive(one_place(), prompts, schedule, max_concurrency=most))

@@ -6,6 +6,7 @@ than once in 10,000 runs (four standard errors), so a wrong distribution does no
 
 from __future__ import annotations
 
+import json
 import math
 import random
 
@@ -69,7 +70,17 @@ def test_lengths_have_limits():
     assert lengths(3, 64) == [64, 64, 64]
     assert min(lengths(1000, 2, 2.0)) == 1
     assert max(lengths(1000, 100, 1.0, longest=150)) == 150
-    for bad in ((0, 5, 0.0), (1, 0, 0.0), (1, 5, -1.0)):
+    inf, nan = math.inf, math.nan
+    for bad in (
+        (0, 5, 0.0),
+        (1, 0, 0.0),
+        (1, 5, -1.0),
+        (1, inf, 0.0),
+        (1, nan, 0.0),
+        (1, 5, nan),
+        (1, 5, inf),
+        (1, 1e300, 1),
+    ):
         with pytest.raises(ValueError, match="Lengths need"):
             lengths(*bad)
 
@@ -123,7 +134,23 @@ def test_a_trace_is_sorted_and_counted_from_its_first(tmp_path):
 
 @pytest.mark.parametrize("line", ["{}", "[1]", "3", "{", '{"arrival": 0, "input_len": 1}',
                                   '{"arrival": -1, "input_len": 1, "output_len": 1}',
-                                  '{"arrival": 0, "input_len": 0, "output_len": 1}'])  # fmt: skip
+                                  '{"arrival": 0, "input_len": 0, "output_len": 1}',
+                                  '{"arrival": Infinity, "input_len": 1, "output_len": 1}',
+                                  '{"arrival": NaN, "input_len": 1, "output_len": 1}',
+                                  '{"arrival": 1e400, "input_len": 1, "output_len": 1}',
+                                  '{"arrival": 1%s, "input_len": 1, "output_len": 1}' % ("0" * 400),
+                                  '{"arrival": [], "input_len": 1, "output_len": 1}',
+                                  '{"arrival": 0, "input_len": 1e400, "output_len": 1}',
+                                  '{"arrival": 0, "input_len": 1, "output_len": 1e400}',
+                                  '{"arrival": 0, "input_len": 1, "output_len": NaN}',
+                                  '{"arrival": 0, "input_len": 1, "output_len": 2.5}',
+                                  '{"arrival": 0, "input_len": 1, "output_len": true}',
+                                  '{"arrival": 0, "input_len": 1, "output_len": "9"}',
+                                  '{"arrival": 0, "input_len": 1, "output_len": 1e12}',
+                                  '{"arrival": 0, "input_len": 1e12, "output_len": 1}',
+                                  '{"arrival": 0, "output_len": 1, "prompt": ["a"]}',
+                                  '{"arrival": 0, "output_len": 1, "prompt": "\\ud83d"}',
+                                  "[" * 100_000])  # fmt: skip
 def test_a_bad_line_of_a_trace_is_named(tmp_path, line):
     file = tmp_path / "t.jsonl"
     file.write_text('{"arrival": 0, "input_len": 1, "output_len": 1}\n' + line + "\n")
@@ -132,3 +159,32 @@ def test_a_bad_line_of_a_trace_is_named(tmp_path, line):
     file.write_text("\n")
     with pytest.raises(ValueError, match="holds no requests"):
         read_trace(file)
+
+
+def test_a_trace_may_hold_any_character_and_times_since_1970(tmp_path):
+    """U+2028 ends no line of JSONL, and what counts is the time since the first request."""
+    file = tmp_path / "t.jsonl"
+    lines = [{"arrival": 1.8e9 + i, "output_len": 1.0, "prompt": "a\u2028b\x85c"} for i in range(2)]
+    file.write_text("\r\n".join(json.dumps(line, ensure_ascii=False) for line in lines), "utf-8")
+    times, rows = read_trace(file)
+    assert times == [0.0, 1.0] and [row["prompt"] for row in rows] == ["a\u2028b\x85c"] * 2
+
+
+def test_a_trace_that_no_run_can_wait_for_and_files_that_are_no_text(tmp_path):
+    file = tmp_path / "t.jsonl"
+    line = '{"arrival": %s, "input_len": 1, "output_len": 1}\n'
+    file.write_text(line % 0 + line % 1e9)
+    with pytest.raises(ValueError, match="Request 2 would be sent at 1e"):
+        read_trace(file)
+    assert read_trace(file, speed=1e6)[0] == [0.0, 1e3]
+    for speed in (0, -1, math.inf, math.nan):
+        with pytest.raises(ValueError, match="speed of a replay"):
+            read_trace(file, speed=speed)
+    file.write_bytes(b"\xff")
+    for place, why in (
+        (file, "it is not UTF-8"),
+        (tmp_path, "Is a directory"),
+        (tmp_path / "none", "No such file"),
+    ):
+        with pytest.raises(ValueError, match=f"Cannot read .*{why}"):
+            read_trace(place)

@@ -60,6 +60,57 @@ def test_a_taken_port_is_a_sentence_before_anything_is_loaded():
             command.serve_command(options("--port", str(port), "--model", "no such model"))
 
 
+@pytest.mark.parametrize(
+    ("host", "says"),
+    [("", "0.0.0.0 for all"), ("  ", "0.0.0.0 for all"), ("[]", "0.0.0.0 for all"), ("a..b", "no name looks like that"),
+     ("a\0", "There is no --host"), ("\udcff", "no name looks like that")],
+)  # fmt: skip
+def test_a_host_that_is_none(host, says):
+    """An empty one would have meant all addresses of this machine."""
+    with pytest.raises(ValueError, match=says):
+        command.bind(host, 0)
+
+
+@pytest.mark.parametrize("host", ["::1", "[::1]", "localhost", "127.0.0.1"])
+def test_addresses_of_both_kinds(host):
+    try:
+        listener = command.bind(host, 0)
+    except OSError:
+        pytest.skip("no IPv6 on this machine")
+    with listener:
+        assert (listener.family == socket.AF_INET6) == ("::" in host)
+        socket.create_connection(listener.getsockname()[:2]).close()
+
+
+@pytest.mark.parametrize(
+    "words", [("--num-blocks", "2147483647"), ("--memory", "1024T", "--max-seqs", "2147483647")]
+)
+def test_a_cache_larger_than_the_machine_is_refused_before_it_is_asked_for(words, loaded):
+    found = options(*words)
+    num_blocks = found.num_blocks or command.blocks_in(found.memory, loaded.model, 16, found.max_seqs)
+    with pytest.raises(ValueError, match=r"GiB for .*, and the device has .* GiB; give fewer --num-blocks"):
+        command.check_memory(num_blocks, loaded.model, 16)
+    command.check_memory(64, loaded.model, 16)
+
+
+def test_a_model_that_is_a_file_or_an_empty_or_forbidden_folder(tmp_path):
+    (tmp_path / "notes.txt").write_text("a model")
+    (tmp_path / "empty").mkdir()
+    for place, says in (
+        ("notes.txt", "neither a .gguf file nor a folder"),
+        ("empty", "config.json"),
+        ("none", "no model"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            command.serve_command(options("--port", "0", "--model", str(tmp_path / place)))
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0o000)
+    if os.access(locked, os.R_OK):
+        pytest.skip("root may read everything")
+    with pytest.raises((ValueError, OSError), match=r"[Pp]ermission"):
+        command.serve_command(options("--port", "0", "--model", str(locked)))
+
+
 @pytest.mark.parametrize("key", ["schlüssel", " key", "a\nb"])
 def test_a_key_that_no_header_can_carry(key):
     with pytest.raises(ValueError, match="printable ASCII"):

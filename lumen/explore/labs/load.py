@@ -51,7 +51,7 @@ class LoadLab:
 
     def report(self) -> str:
         """The last run as HTML: a bar for the wait of every request, then the usual numbers."""
-        good = [record for record in self.records if record.ok]
+        good = [record for record in self.records if record.ok and record.arrivals]
         if not good:
             return "<b>Every request failed. Is the server still running? Run its cell again.</b>"
         waits = samples(good, "ttft", intended=True)
