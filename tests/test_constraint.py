@@ -139,7 +139,7 @@ def test_a_dead_end_ends_its_request_and_no_other(k):
     (free,) = generate(model, [[11, 3]], 9, eos_ids=())
     (two,) = generate(model, [PROMPT], 2, eos_ids=(), constraint=DeadEnd)
     drafter = Scripted({tuple(PROMPT): [*two.tokens, 7, 7, 7], (11, 3): free.tokens}, k)
-    with pytest.raises(ValueError, match="Row 0: The grammar allows no token"):
+    with pytest.raises(ValueError, match="Row 0, token 2: The grammar allows no token"):
         generate(model, [PROMPT], 9, eos_ids=(), constraint=DeadEnd, drafter=drafter)
     engine = Engine(model, num_blocks=20, block_size=2, drafter=drafter)
     engine.add(Request("a", PROMPT, 9, constraint=DeadEnd))
@@ -149,7 +149,7 @@ def test_a_dead_end_ends_its_request_and_no_other(k):
         tokens[delta.request_id] += delta.tokens
         ends[delta.request_id] = (delta.finish_reason, delta.stop_reason)
     assert tokens == {"a": two.tokens, "b": free.tokens}
-    assert ends["a"][0] == "abort" and "allows no token" in ends["a"][1] and ends["b"] == ("length", None)
+    assert ends["a"][0] == "error" and "allows no token" in ends["a"][1] and ends["b"] == ("length", None)
     engine.scheduler.audit()
     assert engine.kv_usage == 0 and not engine.runner._rows
 

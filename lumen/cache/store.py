@@ -156,6 +156,13 @@ class BlockStore:
         for plane, held in zip(self.planes, content.planes, strict=True):
             plane.flatten(1, 2).index_copy_(1, slots, held.to(plane.device))
 
+    @torch.inference_mode()
+    def wipe(self, blocks: Sequence[int]) -> None:
+        """Zero blocks that may hold NaN: their next owner multiplies by what it does not see, and 0 NaN is NaN."""
+        index = torch.tensor(list(blocks), dtype=torch.int64, device=self.device)
+        for plane in self.planes:
+            plane.index_fill_(1, index, 0)
+
     def export(
         self, blocks: Sequence[int], length: int, layers: slice = slice(None)
     ) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..cache import Cache, CacheFull, StaticCache
-from ..sampling import Constraint, SamplingParams, Stream
+from ..sampling import Constraint, NoToken, SamplingParams, Stream
 from ..sampling.sampler import GREEDY
 from .answer import Answer
 from .batch import pad
@@ -22,7 +22,7 @@ from .completion import Completion
 from .draft import NOTHING
 from .drafter import Drafter, NoDraft
 from .inputs import as_ids, check, matchers
-from .row import DEAD_END, Row
+from .row import Row
 from .step import branched, forward, propose, verify
 
 OnToken = Callable[[int, int, str], Any]
@@ -58,7 +58,8 @@ def generate(
     and reaches the caller. `drafter` guesses chains or trees of tokens that are verified in one pass: the answers'
     distribution stays the model's, and greedy answers stay as they are. `constraint`, one for all rows or one or None
     for each, says which tokens may come.
-    Bad input raises ValueError before the first forward; a grammar that allows nothing, when it comes to that.
+    Bad input raises ValueError before the first forward. What only one row cannot do raises when it comes to that, and
+    names the row and the token: NoToken where a grammar allows nothing or the logits are no numbers.
     """
     start = time.perf_counter()
     ids = as_ids(prompts, tokenizer)
@@ -122,8 +123,8 @@ def generate(
             now = time.perf_counter() - start
             kept: list[list[int]] = [[] for _ in ids]
             for i, draft, tokens in zip(live, drafts, new, strict=True):
-                if not tokens:
-                    raise ValueError(f"Row {i}: {DEAD_END}")
+                if (error := rows[i].error) is not None:
+                    raise _named(error, i, len(answers[i].tokens))
                 count = _tell(i, answers[i], tokens, on_token)
                 written[i] += count - 1 - len(draft.tokens)
                 path = draft.path(tokens[:count])
@@ -152,6 +153,11 @@ def generate(
         result.tokens, result.text = answer.tokens, answer.text
         result.finish_reason = answer.finish_reason or "length"
     return results
+
+
+def _named(error: Exception, row: int, count: int) -> Exception:
+    """A row's error, with its place where it is ours to say."""
+    return NoToken(f"Row {row}, token {count}: {error.why}") if isinstance(error, NoToken) else error
 
 
 def _tell(row: int, answer: Answer, tokens: list[int], on_token: OnToken | None) -> int:

@@ -30,6 +30,9 @@ class Row:
     least: int = 0
     matcher: Matcher | None = None
     stuck: bool = False  # the grammar refused a token that it had allowed
+    error: Exception | None = (
+        None  # what this row's own part of a step raised: it ends here, its neighbours do not
+    )
 
     @property
     def room(self) -> int:

@@ -12,17 +12,19 @@ the cache: a rectangle of rows here (`forward`), blocks and tables in the engine
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from ..cache import Cache, Tree
-from ..sampling import distribution
+from ..sampling import NoToken, distribution
 from .accept import accept
 from .draft import NOTHING, Draft
 from .drafter import Context, Drafter
-from .row import Row
+from .row import DEAD_END, Row
 
 if TYPE_CHECKING:
     from .compiled import Model
@@ -92,43 +94,84 @@ def forward(model: Model, cache: Cache, new: Sequence[Sequence[int]]) -> Tensor:
     return model.hidden(tokens, pos, cache).flatten(0, 1)
 
 
+@dataclass
+class _Ask:
+    """What one row brings into `verify`: `at` is its first place, `masks` what may come at each, None for anything."""
+
+    row: Row
+    draft: Draft
+    at: int
+    masks: list[Tensor] | None = None
+    dead: set[int] = field(default_factory=set)
+
+    @property
+    def places(self) -> range:
+        return range(self.at, self.at + len(self.draft.tokens) + 1)
+
+
 def verify(rows: Sequence[Row], drafts: Sequence[Draft], logits: Tensor) -> list[list[int]]:
-    """The new tokens of every row: the drafts that are kept and one more. None where a grammar is at a dead end.
+    """The new tokens of every row: the drafts that are kept and one more. None for a row that cannot go on: its
+    `error` says why, a grammar's dead end, logits that are no numbers, whatever its matcher or parameters raised.
 
     logits (N, V): len(draft) + 1 places for each of `rows`, one behind the other. Each sees the drafts on its way from
     the last token alone, and the stream's number behind as many tokens. Random streams and grammars move on by what is
     returned, and nothing behind an end-of-sequence token is.
     """
-    ways = [draft.ways() for draft in drafts]
-    places = [(row, way) for row, to in zip(rows, ways, strict=True) for way in to]
+    starts = [0, *accumulate(len(draft.tokens) + 1 for draft in drafts)]
+    asks = [_Ask(row, draft, at) for row, draft, at in zip(rows, drafts, starts[:-1], strict=True)]
+    if not all(row.free for row in rows):
+        for ask in asks:
+            try:
+                ask.masks, ask.dead = ask.row.allowed(ask.draft, logits.shape[1])
+            except Exception as error:
+                ask.row.error = error
+    going = [ask for ask in asks if ask.row.error is None]
+    new = dict(zip((ask.at for ask in going), _chosen(going, logits), strict=True))
+    return [_taken(ask, new.get(ask.at, [])) for ask in asks]
+
+
+def _chosen(asks: Sequence[_Ask], logits: Tensor) -> list[list[int]]:
+    """Each row's tokens. Nothing has been taken yet, so if rows raise together, each is asked alone, and whoever raises
+    then has the error."""
+    try:
+        return _chosen_together(asks, logits) if asks else []
+    except Exception as error:
+        if len(asks) > 1:
+            return [new for ask in asks for new in _chosen([ask], logits)]
+        asks[0].row.error = error
+        return [[]]
+
+
+def _chosen_together(asks: Sequence[_Ask], logits: Tensor) -> list[list[int]]:
+    ways = [ask.draft.ways() for ask in asks]
+    places = [(ask.row, way) for ask, to in zip(asks, ways, strict=True) for way in to]
+    if len(places) < logits.shape[0]:
+        logits = logits[[place for ask in asks for place in ask.places]]
     prompts, outputs = None, None
-    if any(row.params.penalizes for row in rows):
+    if any(ask.row.params.penalizes for ask in asks):
         prompts = [row.prompt for row, _ in places]
         outputs = [[*row.output, *way] for row, way in places]
-    allowed, dead = _allowed(rows, drafts, logits)
+    masks = [mask for ask in asks for mask in ask.masks or ()]
+    allowed = torch.stack(masks) if masks else None
     probs = distribution(logits, [row.params for row, _ in places], prompts, outputs, allowed=allowed)
     uniform: list[float] = []
-    for row, to in zip(rows, ways, strict=True):
-        ahead = row.stream.peek(max(map(len, to)) + 1)
+    for ask, to in zip(asks, ways, strict=True):
+        ahead = ask.row.stream.peek(max(map(len, to)) + 1)
         uniform += [ahead[len(way)] for way in to]
-    new = accept(probs, drafts, uniform)
-    each = zip(rows, drafts, dead, new, strict=True)
-    return [row.take(tokens[: _reach(draft, stop, tokens)]) for row, draft, stop, tokens in each]
+    return accept(probs, [ask.draft for ask in asks], uniform)
 
 
-def _allowed(
-    rows: Sequence[Row], drafts: Sequence[Draft], logits: Tensor
-) -> tuple[Tensor | None, list[set[int]]]:
-    """The mask (N, V) of tokens that may come at each place, None if all may everywhere; and the places of each row
-    where its grammar allows nothing more."""
-    dead: list[set[int]] = [set()] * len(rows)
-    if all(row.free for row in rows):
-        return None, dead
-    masks: list[Tensor] = []
-    for i, (row, draft) in enumerate(zip(rows, drafts, strict=True)):
-        found, dead[i] = row.allowed(draft, logits.shape[1])
-        masks += found
-    return torch.stack(masks), dead
+def _taken(ask: _Ask, tokens: list[int]) -> list[int]:
+    """Move a row on by its new tokens, up to the first dead place on their way."""
+    row = ask.row
+    if row.error is None:
+        try:
+            if new := row.take(tokens[: _reach(ask.draft, ask.dead, tokens)]):
+                return new
+            row.error = NoToken(DEAD_END)
+        except Exception as error:
+            row.error = error
+    return []
 
 
 def _reach(draft: Draft, dead: set[int], tokens: Sequence[int]) -> int:

@@ -3,11 +3,12 @@
 from .constraint import Constraint, Matcher
 from .draws import Stream, draw, generators, pick
 from .filters import min_p, penalize, temperature, top_k, top_p, typical
-from .sampler import SamplingParams, distribution
+from .sampler import NoToken, SamplingParams, distribution
 
 __all__ = [
     "Constraint",
     "Matcher",
+    "NoToken",
     "SamplingParams",
     "Stream",
     "distribution",

@@ -17,6 +17,14 @@ from torch import Tensor
 from . import filters
 
 
+class NoToken(ValueError):
+    """No token can be drawn for a row. `why` is a sentence for whoever asked for it, without the row's number."""
+
+    def __init__(self, why: str, row: int | None = None):
+        super().__init__(why if row is None else f"Row {row} {why}")
+        self.why = why if row is None else f"This answer {why}"
+
+
 @dataclass(frozen=True)
 class SamplingParams:
     """How one request turns logits into a token. The defaults sample from the model as it is.
@@ -87,8 +95,8 @@ def distribution(
 
     `params` is one for all rows or one per row. `prompt` and `output` are the token ids so far, row by row;
     only penalties read them. At temperature 0 all the mass is on one token. logits (B, T, V) -> (B, T, V): place t of
-    a row stands behind its first t `drafts`. `allowed` bool (B, V) or (B, T, V) leaves the other tokens no chance;
-    ValueError where none is left.
+    a row stands behind its first t `drafts`. `allowed` bool (B, V) or (B, T, V) leaves the other tokens no chance.
+    A logit of -inf is a token without a chance; NoToken where nothing else is left, and for NaN or +inf.
     """
     if logits.dim() not in (2, 3):
         raise ValueError(f"logits must be (B, V) or (B, T, V), got {tuple(logits.shape)}.")
@@ -103,6 +111,7 @@ def distribution(
     if logits.dim() == 3:
         return _places(logits, rows, prompt, output, drafts, allowed)
     x = logits.float()
+    _check(x)
 
     def column(name: str) -> Tensor:
         return torch.tensor([[float(getattr(p, name))] for p in rows], device=x.device)
@@ -119,17 +128,13 @@ def distribution(
         x = x + bias
     if allowed is not None:
         x = x.masked_fill(~allowed.to(x.device), -math.inf)
-        nothing = (x == -math.inf).all(-1)
-        if bool(nothing.any()):
-            raise ValueError(
-                f"Row {int(nothing.int().argmax())} is allowed no token at all; a grammar allows the end of sequence "
-                "where nothing else may follow."
-            )
     if any(p.penalizes for p in rows):
         x = filters.penalize(
             x, _counts(prompt, x), _counts(output, x),
             column("repetition_penalty"), column("presence_penalty"), column("frequency_penalty"),
         )  # fmt: skip
+    if allowed is not None or any(p.logit_bias or p.penalizes for p in rows):
+        _check(x)
     if not any(p.temperature for p in rows):  # every row greedy: no filter can change which token is left
         return torch.zeros_like(x).scatter_(-1, x.max(-1, keepdim=True).indices, 1.0)
     x = filters.temperature(x, column("temperature"))
@@ -142,6 +147,23 @@ def distribution(
     if any(p.typical_p < 1 for p in rows):
         x = filters.typical(x, column("typical_p"))
     return x.softmax(-1)
+
+
+def _check(logits: Tensor) -> None:
+    """Raise NoToken for a row (B, V) with NaN or +inf, or with nothing but -inf. The largest logit tells all three."""
+    for row, most in enumerate(logits.amax(-1).tolist()):
+        if most == -math.inf:
+            raise NoToken(
+                "is allowed no token at all; a grammar allows the end of sequence where nothing else may follow, and "
+                "a logit bias of -inf leaves one token free.",
+                row,
+            )
+        if not math.isfinite(most):
+            raise NoToken(
+                f"has logits that are no numbers ({most}): damaged weights, or a number too large for the dtype. "
+                "Check the model's files, or load it in another dtype.",
+                row,
+            )
 
 
 def _places(

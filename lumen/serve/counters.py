@@ -37,7 +37,7 @@ class Counters:
         self.preemptions = scheduler.num_preemptions
         self.prefix_queries, self.prefix_hits = scheduler.num_queried, scheduler.num_found
         for sequence in (work.sequence for work in plan.work if work.sequence.drafts):
-            kept = matched(sequence.drafts, taken[sequence.id])
+            kept = matched(sequence.drafts, taken.get(sequence.id, ()))
             self.num_drafts += 1
             self.draft_tokens += len(sequence.drafts)
             self.accepted_tokens += kept

@@ -18,7 +18,7 @@ from ..cache.packed import PackedCache, Segment
 from ..cache.paged import BlockStore
 from .engine import Engine
 from .request import Request, SequenceState
-from .runner import Runner
+from .runner import Outcome, Runner
 from .scheduler import Limits
 
 PREFILL, DECODE = 0, 1  # ranks
@@ -123,12 +123,13 @@ def _prefill(job: Job, model: Any) -> tuple[float, dict[str, tuple[int, int, flo
         cache = _StreamedCache(store, Segment(table, 0, length), tell)
         tokens = torch.tensor([list(request.prompt)], device=cache.pos.device)
         hidden = model.hidden(tokens, cache.pos, cache)
-        sampled, _ = runner.sample([sequence], model.head(hidden[0, -1:]))
+        sampled = Outcome()
+        runner.sample([sequence], model.head(hidden[0, -1:]), sampled)
         ended = time.monotonic()
         if not job.layerwise:
             sends.append(ended)
             outbox.put(layers(slice(None)))
-        outbox.put(("first", sampled[request.id][0]))
+        outbox.put(("first", sampled.tokens[request.id][0]))
         runner.forget(request.id)
         store.pool.release(table)
         forwards[request.id] = length, position_bytes * length, began, sends[0], ended

@@ -8,12 +8,21 @@
 
 One thread owns an engine. Everything a step decides is the scheduler's, everything it computes is the runner's; the
 engine turns tokens into text, ends answers, and keeps count.
+
+What raises in a step ends with `finish_reason` "error", and no more than that:
+
+    one request's own      its matcher, bias, logits, text, stop strings, draft, swap        that request
+    the forward's                                                                            those that ran in it
+    the books'             scheduler, prefix cache, counters                                 everybody who is here
+
+Afterwards every block is accounted for and the engine goes on; only where the audit of the books fails it raises.
 """
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -22,7 +31,7 @@ from ..cache.prefix import HashPrefix, NoPrefix, Prefix
 from ..cache.radix import RadixPrefix
 from ..decode.answer import Answer
 from ..decode.drafter import Drafter
-from ..decode.row import DEAD_END
+from ..sampling import NoToken
 from .counters import Counters
 from .request import Delta, Request, SequenceState, Times, TokenLogprobs
 from .runner import NO_DRAFT, Runner
@@ -33,6 +42,8 @@ if TYPE_CHECKING:
 
     from ..decode.compiled import Model
     from ..io.tokenizer import TextTokenizer
+
+log = logging.getLogger("lumen.serve")
 
 PREFIXES = {"none": NoPrefix, "hash": HashPrefix, "radix": RadixPrefix}
 
@@ -145,18 +156,44 @@ class Engine:
         )  # fmt: skip
 
     def step(self) -> list[Delta]:
-        """Run one step; returns a delta for every request that got tokens."""
+        """Run one step; returns a delta for every request that got tokens or ended. PoolCorrupt when the books are."""
+        deltas: list[Delta] = []
+        try:
+            self._step(deltas)
+        except Exception as error:
+            self._fail(dict.fromkeys(self._live, error), deltas)
+            self.scheduler.audit()
+        return deltas
+
+    def _step(self, deltas: list[Delta]) -> None:
         if self.runner.drafter.max_drafts:
-            self.runner.propose(self.scheduler.running)
+            self._fail(self.runner.propose(self.scheduler.running), deltas)
         plan = self.last_plan = self.scheduler.schedule(self._clock())
-        sampled, told = self.runner.run(plan)
+        found = self.runner.run(plan)
         now = self._clock()
-        deltas = [self._tell(name, tokens, told.get(name, []), now) for name, tokens in sampled.items()]
+        told: dict[str, Delta] = {}
+        for name, tokens in found.tokens.items():
+            try:
+                told[name] = self._tell(name, tokens, found.logprobs.get(name, []), now)
+            except Exception as error:
+                found.errors[name] = error
         # What an answer did not take, because it ended, is rejected like any other draft.
-        taken = {d.request_id: sampled[d.request_id][: d.num_generated] for d in deltas}
+        taken = {name: found.tokens[name][: delta.num_generated] for name, delta in told.items()}
         self.counters.step(plan, taken, self.scheduler)
+        self._fail(found.errors, deltas)
         self.scheduler.update(plan, taken)
-        return [self._end(d.request_id, d) if d.finish_reason else d for d in deltas]
+        for name, delta in told.items():
+            deltas.append(self._end(name, delta) if delta.finish_reason else delta)
+
+    def _fail(self, errors: Mapping[str, Exception], deltas: list[Delta]) -> None:
+        """End requests by what they raised. Nothing of theirs is remembered: their blocks may hold NaN."""
+        for name, error in errors.items():
+            self.store.wipe(self.scheduler.drop(self._live[name][0]))
+            deltas.append(
+                self._last(name, Delta(name, (), "", (), "error", _sentence(error), 0, self._clock()))
+            )
+            if not isinstance(error, NoToken):
+                log.error("request %s ends with an error", name, exc_info=error)
 
     def abort(self, request_id: str) -> Delta | None:
         """End a request now and give its blocks back; None when nobody of that name is here."""
@@ -170,7 +207,7 @@ class Engine:
             yield from self.step()
 
     def _tell(self, name: str, tokens: list[int], told: list[TokenLogprobs], now: float) -> Delta:
-        """One sequence's new tokens as a delta, as far as its answer takes them before it ends. None: a dead end."""
+        """One sequence's new tokens as a delta, as far as its answer takes them before it ends."""
         sequence, answer, times = self._live[name]
         shown, text = len(answer.tokens), ""
         for token in tokens:
@@ -178,16 +215,20 @@ class Engine:
                 times.append(now)
                 text += answer.add(token)
         new = tuple(answer.tokens[shown:])
-        reason, why = (answer.finish_reason, answer.stop_reason) if tokens else ("abort", DEAD_END)
         delta = Delta(
-            name, new, text, tuple(told[: len(new)]), reason, why, sequence.num_cached_tokens, now
+            name, new, text, tuple(told[: len(new)]), answer.finish_reason, answer.stop_reason,
+            sequence.num_cached_tokens, now,
         )  # fmt: skip
         self.counters.generation_tokens += delta.num_generated
         return delta
 
     def _end(self, name: str, last: Delta) -> Delta:
+        self.scheduler.finish(self._live[name][0])
+        return self._last(name, last)
+
+    def _last(self, name: str, last: Delta) -> Delta:
+        """Forget a request that the scheduler has let go; its last delta says when what happened."""
         sequence, _, times = self._live.pop(name)
-        self.scheduler.finish(sequence)
         self.runner.forget(name)
         arrival = sequence.request.arrival
         stamps = Times(arrival, sequence.scheduled, times[0] if times else None, last.time)
@@ -210,6 +251,15 @@ class Engine:
         """Share of the blocks that a sequence or the prefix cache needs now; what could be evicted counts as free."""
         pool = self.store.pool
         return 1 - (pool.num_free + self.store.prefix.num_evictable()) / pool.num_blocks
+
+
+def _sentence(error: Exception) -> str:
+    """What is said to whoever asked. A ValueError's words are meant for him; another's are for the log."""
+    if isinstance(error, NoToken):
+        return error.why
+    if isinstance(error, ValueError):
+        return str(error)
+    return f"This answer could not go on ({type(error).__name__}); the log says why. Other requests go on."
 
 
 def _prefix(name: str, store: BlockStore) -> Prefix:

@@ -69,8 +69,9 @@ class Delta:
     """What one step added to a request's answer. `text` never holds half a character or part of a stop string.
 
     `tokens` leave the end-of-sequence token out; `logprobs` stand for them one by one. `finish_reason` is None, "stop",
-    "length" or "abort"; with it come the `stop_reason` (string or id) and the request's `times`. An answer whose
-    grammar allows nothing more is aborted, with a sentence as its reason.
+    "length", "abort" or "error"; with it come the `stop_reason` (string or id) and the request's `times`. An answer
+    that cannot go on, because its grammar allows nothing, its logits are no numbers, or something raised, ends with
+    "error" and a sentence as its reason.
     """
 
     request_id: str

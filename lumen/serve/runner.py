@@ -3,12 +3,14 @@
 Prompt chunks, whole prompts, running answers and their drafts share the forward (`lumen.serve.forward`); only the rows
 that are sampled go through the head. What is drawn, and which drafts are kept, is decided by `lumen.decode.step`, as in
 `generate`; what was rejected the scheduler takes back. Each request draws from its own stream of random numbers, so a
-neighbour never changes an answer.
+neighbour never changes an answer. What one request raises is its own error and no neighbour's.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
@@ -24,13 +26,24 @@ from ..sampling import Stream
 from ..sampling.sampler import GREEDY
 from .forward import forward_for
 from .request import SequenceState, TokenLogprobs
-from .scheduler import Plan, Swap
+from .scheduler import Plan, Swap, Work
 
 if TYPE_CHECKING:
     from ..decode.compiled import Model
 
 
+log = logging.getLogger("lumen.serve")
+
 NO_DRAFT = NoDraft()
+
+
+@dataclass
+class Outcome:
+    """What a step gave, by request: new tokens, what was asked about them, and what was raised."""
+
+    tokens: dict[str, list[int]] = field(default_factory=dict)
+    logprobs: dict[str, list[TokenLogprobs]] = field(default_factory=dict)
+    errors: dict[str, Exception] = field(default_factory=dict)
 
 
 class Runner:
@@ -49,26 +62,57 @@ class Runner:
         self._host: dict[str, Content] = {}
 
     @torch.inference_mode()
-    def propose(self, sequences: Sequence[SequenceState]) -> None:
-        """Ask the drafter about those that decode. The scheduler cuts what does not fit; `run` verifies the rest."""
-        decoding = [s for s in sequences if s.gap == 1]
+    def propose(self, sequences: Sequence[SequenceState]) -> dict[str, Exception]:
+        """Ask the drafter about those that decode. The scheduler cuts what does not fit; `run` verifies the rest.
+
+        Returns what was raised, by request: if all together raise, each is asked alone.
+        """
+        decoding, size = [s for s in sequences if s.gap == 1], self.model.config.vocab_size
         rows = [self._row(s) for s in decoding]
-        drafts = propose(self.drafter, rows, self.model.config.vocab_size)
-        for sequence, draft in zip(decoding, drafts, strict=True):
-            sequence.drafts = list(draft.tokens)
-            self._drafts[sequence.id] = draft
+        try:
+            found: list[Draft | Exception] = [*propose(self.drafter, rows, size)]
+        except Exception as error:
+            found = [self._propose_alone(row) for row in rows] if len(rows) > 1 else [error]
+        errors = {
+            s.id: draft for s, draft in zip(decoding, found, strict=True) if isinstance(draft, Exception)
+        }
+        for sequence, draft in zip(decoding, found, strict=True):
+            if isinstance(draft, Draft):
+                sequence.drafts = list(draft.tokens)
+                self._drafts[sequence.id] = draft
+        return errors
+
+    def _propose_alone(self, row: Row) -> Draft | Exception:
+        try:
+            return propose(self.drafter, [row], self.model.config.vocab_size)[0]
+        except Exception as error:
+            return error
 
     @torch.inference_mode()
-    def run(self, plan: Plan) -> tuple[dict[str, list[int]], dict[str, list[TokenLogprobs]]]:
-        """Compute a plan. Returns the new tokens of every sequence that was sampled, and what was asked about them."""
-        for swap in plan.swap_out:
-            self._out(swap)
-        for swap in plan.swap_in:
-            self._in(swap)
-        if not plan.work:
-            return {}, {}
+    def run(self, plan: Plan) -> Outcome:
+        """Compute a plan: new tokens for every sequence that was sampled. What the forward raises is the error of all
+        that run in it."""
+        found = Outcome()
+        for move, swaps in ((self._out, plan.swap_out), (self._in, plan.swap_in)):
+            for swap in swaps:
+                try:
+                    move(swap)
+                except Exception as error:
+                    found.errors[swap.sequence.id] = error
+        works = [work for work in plan.work if work.sequence.id not in found.errors]
+        if works:
+            try:
+                chosen, logits = self._forward(works)
+                if chosen:
+                    self.sample(chosen, logits, found)
+            except Exception as error:
+                found.errors |= {work.sequence.id: error for work in works}
+        return found
+
+    def _forward(self, works: Sequence[Work]) -> tuple[list[SequenceState], Tensor]:
+        """The sequences that have caught up, and the logits (N, V) behind the last token and the drafts of each."""
         # Answers first, by their drafts and length, and prompts last: neighbours of like shape are then read together.
-        works = sorted(plan.work, key=lambda w: (w.count, w.start + w.count))
+        works = sorted(works, key=lambda w: (w.count, w.start + w.count))
         segments = [Segment(w.sequence.table, w.start, w.count) for w in works]
         hidden = self.forward([t for w in works for t in w.sequence.span(w.start, w.count)], segments)
         chosen: list[SequenceState] = []
@@ -79,9 +123,7 @@ class Runner:
             if work.samples:
                 chosen.append(work.sequence)
                 places += range(at - len(work.sequence.drafts) - 1, at)
-        if not chosen:
-            return {}, {}
-        return self.sample(chosen, self.model.head(hidden[places]))
+        return chosen, self.model.head(hidden[places]) if chosen else hidden
 
     def receive(self, sequence: SequenceState, content: Content) -> None:
         """Take over what was computed elsewhere, `store.content(k, v)`.
@@ -95,22 +137,28 @@ class Runner:
         """Drop what is held for a request that has ended."""
         for held in (self._rows, self._drafts, self._host):
             held.pop(request_id, None)
-        self.drafter.forget(request_id)
+        try:
+            self.drafter.forget(request_id)
+        except Exception:  # it has ended all the same
+            log.exception("the drafter could not forget request %s", request_id)
 
-    def sample(
-        self, sequences: Sequence[SequenceState], logits: Tensor
-    ) -> tuple[dict[str, list[int]], dict[str, list[TokenLogprobs]]]:
-        """New tokens for each sequence from logits (N, V): one row behind its last token and behind each draft."""
-        drafts = [self._draft(s) for s in sequences]
-        new = verify([self._row(s) for s in sequences], drafts, logits)
-        told: dict[str, list[TokenLogprobs]] = {}
+    def sample(self, sequences: Sequence[SequenceState], logits: Tensor, found: Outcome) -> None:
+        """Find new tokens for each sequence from logits (N, V): one row behind its last token and behind each draft."""
+        drafts, rows = [self._draft(s) for s in sequences], [self._row(s) for s in sequences]
+        new = verify(rows, drafts, logits)
         at = 0
-        for sequence, draft, tokens in zip(sequences, drafts, new, strict=True):
+        for sequence, row, draft, tokens in zip(sequences, rows, drafts, new, strict=True):
             wanted = sequence.request.logprobs
-            if wanted is not None:
-                told[sequence.id] = [describe(logits[at + i], t, wanted) for i, t in enumerate(tokens)]
+            try:
+                if row.error is not None:
+                    raise row.error
+                if wanted is not None:
+                    told = [describe(logits[at + i], t, wanted) for i, t in enumerate(tokens)]
+                    found.logprobs[sequence.id] = told
+                found.tokens[sequence.id] = tokens
+            except Exception as error:
+                found.errors[sequence.id] = error
             at += len(draft.tokens) + 1
-        return {s.id: tokens for s, tokens in zip(sequences, new, strict=True)}, told
 
     def open(self, sequence: SequenceState) -> None:
         """Begin a request. ValueError, with a sentence, for a grammar that does not fit the model."""

@@ -217,6 +217,16 @@ class Scheduler:
             self._remember(sequence)
         self._release(sequence)
 
+    def drop(self, sequence: SequenceState) -> list[int]:
+        """Take out a sequence that has failed, wherever it stands, and remember nothing of it; returns the blocks that
+        are free now."""
+        for queue in (self.running, self.waiting):
+            if sequence in queue:
+                queue.remove(sequence)
+        freed = self.pool.release(sequence.table)
+        sequence.table = []
+        return freed
+
     def audit(self) -> None:
         """Raise PoolCorrupt unless every block reference is explained by a table or the prefix cache."""
         self.pool.audit([*(s.table for s in self.running + self.waiting), self.prefix.blocks()])

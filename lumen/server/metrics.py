@@ -25,7 +25,7 @@ TTFT = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5
 PER_TOKEN = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80)
 WHOLE = (0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960)
 LENGTHS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000)
-REASONS = ("stop", "length", "abort")
+REASONS = ("stop", "length", "abort", "error")
 
 _HISTOGRAMS = {
     "time_to_first_token_seconds": ("From arrival to the first token.", TTFT),
@@ -121,7 +121,12 @@ class Metrics(Observer):
     def _end(self, request: Request, reason: str, times: Times | None) -> None:
         line = self._timelines.pop(request.id)
         self._ended[reason].inc()
-        if reason == "abort" or times is None or times.scheduled is None or times.first_token is None:
+        if (
+            reason in ("abort", "error")
+            or times is None
+            or times.scheduled is None
+            or times.first_token is None
+        ):
             return  # half a request would bend every distribution
         self._see("request_prompt_tokens", len(request.prompt))
         self._see("request_generation_tokens", line.tokens)

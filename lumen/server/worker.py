@@ -161,7 +161,10 @@ class EngineWorker:
             request, answers = found
             if delta.finish_reason is not None:
                 del self._live[delta.request_id]
-            self._observer.saw(request, delta)
+            try:
+                self._observer.saw(request, delta)
+            except Exception:  # whoever counts may be wrong; the client gets his answer
+                log.exception("a delta of request %s was not counted", delta.request_id)
             answers.push(delta)
 
     def _fail(self, error: BaseException) -> None:
@@ -218,10 +221,13 @@ class EngineWorker:
         for number, request in enumerate(requests):
             try:
                 self._engine.add(request)
-            except ValueError as error:
+            except Exception as error:
                 for earlier in requests[:number]:
                     self._engine.abort(earlier.id)
-                return BadRequest(str(error))
+                if isinstance(error, ValueError):
+                    return BadRequest(str(error))
+                log.exception("request %s could not begin", request.id)
+                return EngineFailed("The engine could not begin this request; the server's log says why.")
         return None
 
 

@@ -267,7 +267,7 @@ def test_an_abort_between_steps_takes_the_drafts_along():
     assert engine.kv_usage == 0
 
 
-def test_a_draft_with_probabilities_of_another_vocabulary_is_refused():
+def test_a_draft_with_probabilities_of_another_vocabulary_ends_its_request():
     class Foreign(Scripted):
         def propose(self, contexts):
             return [Draft([1], torch.ones(1, 5)) for _ in contexts]
@@ -275,5 +275,7 @@ def test_a_draft_with_probabilities_of_another_vocabulary_is_refused():
     engine = Engine(tiny_llama(), num_blocks=20, block_size=4, drafter=Foreign({}, 2))
     engine.add(Request("x", [5], 4))
     engine.step()
-    with pytest.raises(ValueError, match="share a vocabulary"):
-        engine.step()
+    (end, *_) = engine.step()
+    assert end.finish_reason == "error" and "share a vocabulary" in end.stop_reason
+    engine.scheduler.audit()
+    assert not engine.has_work and engine.kv_usage == 0

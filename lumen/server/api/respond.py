@@ -61,9 +61,7 @@ class Reply:
         """The answer when it is complete."""
         parts: list[list[Delta]] = [[] for _ in self._answers.requests]
         async for delta in self._answers:
-            index = self._answers.index[delta.request_id]
-            self._usage.add(index, delta)
-            parts[index].append(delta)
+            parts[self._counted(delta)].append(delta)
         choices = [self._shape.whole(index, joined(deltas)) for index, deltas in enumerate(parts)]
         return self._envelope | {"choices": choices, "usage": self._usage.as_json()}
 
@@ -83,11 +81,17 @@ class Reply:
             yield event(EngineFailed("The server failed while it sent this answer; see its log.").body())
         yield DONE
 
-    def _pieces(self, delta: Delta) -> bytes:
-        """What a delta shows, as bytes of one write. Nothing while half a character or half a stop is held back."""
+    def _counted(self, delta: Delta) -> int:
+        """Which choice a delta belongs to. EngineFailed if its sequence could not go on: half an answer is none."""
+        if delta.finish_reason == "error":
+            raise EngineFailed(str(delta.stop_reason))
         index = self._answers.index[delta.request_id]
         self._usage.add(index, delta)
-        options = self._options
+        return index
+
+    def _pieces(self, delta: Delta) -> bytes:
+        """What a delta shows, as bytes of one write. Nothing while half a character or half a stop is held back."""
+        index, options = self._counted(delta), self._options
         silent = not delta.text and delta.finish_reason is None
         if silent and options.logprobs is None and not options.continuous_usage:
             return b""
