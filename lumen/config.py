@@ -5,12 +5,26 @@ No torch here: the cost model and the calculators read these in the browser and 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from .parts import CacheDims, Experts, Latent, RopeScaling
 
 Family = Literal["llama", "mistral", "qwen2", "qwen3", "gemma3", "mixtral", "qwen3_moe", "gptlite"]
+
+# The most of each that a description may ask for, well above every published model: whatever walks over layers or makes
+# tables of positions ends in time.
+LIMITS = {
+    "vocab_size": 2**22,
+    "num_layers": 10_000,
+    "hidden_size": 2**20,
+    "num_heads": 2**16,
+    "num_kv_heads": 2**16,
+    "head_dim": 2**16,
+    "intermediate_size": 2**22,
+    "max_positions": 2**24,
+}
 
 
 @dataclass(frozen=True)
@@ -67,19 +81,22 @@ class ModelConfig:
             object.__setattr__(self, field, tuple(getattr(self, field)))
         if self.positions == "learned":
             object.__setattr__(self, "family", "gptlite")
-        for field in (
-            "vocab_size",
-            "num_layers",
-            "hidden_size",
-            "num_heads",
-            "num_kv_heads",
-            "head_dim",
-            "intermediate_size",
-            "max_positions",
-        ):
+        for field, most in LIMITS.items():
             value = getattr(self, field)
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"ModelConfig.{field} must be a positive integer, got {value!r}.")
+            if not _whole(value) or not 1 <= value <= most:
+                raise ValueError(
+                    f"ModelConfig.{field} must be a positive integer up to {most:,}, got {value!r}."
+                )
+        for field in ("norm_eps", "rope_theta", "local_theta", "embed_scale", "query_scale"):
+            value = getattr(self, field)
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"ModelConfig.{field} must be a positive, finite number, got {value!r}.")
+        if any(
+            not _whole(i) or i < 0 for i in (*self.eos_ids, *(() if self.bos_id is None else (self.bos_id,)))
+        ):
+            raise ValueError(
+                f"Token ids are whole numbers from 0, got bos_id {self.bos_id!r} and eos_ids {self.eos_ids!r}."
+            )
         if self.num_heads % self.num_kv_heads:
             raise ValueError(
                 f"{self.num_heads} query heads cannot be shared evenly by {self.num_kv_heads} key/value heads; "
@@ -87,7 +104,7 @@ class ModelConfig:
             )
         if self.positions == "rope" and self.head_dim % 2:
             raise ValueError(f"RoPE turns pairs of channels, so head_dim must be even, got {self.head_dim}.")
-        if self.window is not None and self.window < 1:
+        if self.window is not None and (not _whole(self.window) or self.window < 1):
             raise ValueError(
                 f"A window must hold at least the token itself, got {self.window}; use None for no window."
             )
@@ -139,6 +156,10 @@ class ModelConfig:
     def with_(self, **changes: object) -> ModelConfig:
         """A copy with some fields changed; checked like a new one."""
         return replace(self, **changes)  # type: ignore[arg-type]
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _llama2(name: str, layers: int, width: int, heads: int, kv_heads: int, mlp: int) -> ModelConfig:

@@ -5,6 +5,7 @@ No torch here. Every record is checked when it is made, so a model that cannot b
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -34,15 +35,17 @@ class RopeScaling:
 
     def __post_init__(self) -> None:
         if self.kind == "divisors":
-            if not self.divisors or min(self.divisors) <= 0:
+            if not self.divisors or not all(0 < divisor < math.inf for divisor in self.divisors):
                 raise ValueError("Rotary divisors are positive numbers, one for each pair of channels.")
-        elif not self.factor >= 1:
+        elif not 1 <= self.factor < math.inf:
             raise ValueError(f"A rotary scaling factor is at least 1, got {self.factor}.")
         if self.kind in ("llama3", "yarn") and self.original_positions < 1:
             raise ValueError(f"{self.kind} scaling needs the length it was trained on, original_positions.")
-        if self.kind == "llama3" and not 0 < self.low_freq < self.high_freq:
+        if self.attention_factor is not None and not 0 < self.attention_factor < math.inf:
+            raise ValueError(f"attention_factor is a positive number, got {self.attention_factor}.")
+        if self.kind == "llama3" and not 0 < self.low_freq < self.high_freq < math.inf:
             raise ValueError(f"low_freq must lie below high_freq, got {self.low_freq} and {self.high_freq}.")
-        if self.kind == "yarn" and not 0 < self.beta_slow < self.beta_fast:
+        if self.kind == "yarn" and not 0 < self.beta_slow < self.beta_fast < math.inf:
             raise ValueError(
                 f"beta_slow must lie below beta_fast, got {self.beta_slow} and {self.beta_fast}."
             )

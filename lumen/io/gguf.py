@@ -16,12 +16,12 @@ from pathlib import Path
 import numpy as np
 from gguf.quants import dequantize
 
-from ..config import Family, ModelConfig
+from ..config import LIMITS, Family, ModelConfig
 from ..models.describe import hf_shapes
 from . import blocks, gguf_rope
 from .errors import BadFile
+from .fields import LONGEST, Fields
 from .gguf_header import Header, TensorInfo, read_header
-from .gguf_metadata import Metadata
 
 ARCHITECTURES: tuple[Family, ...] = ("llama", "qwen2", "qwen3")
 # Hugging Face's names to llama.cpp's, without layer and leaf
@@ -65,44 +65,50 @@ def read_config(path: str | os.PathLike[str], name: str) -> tuple[Header, ModelC
 
 def config_of(header: Header, name: str) -> ModelConfig:
     """The model's shape, from the metadata alone. BadFile if it is of another family or the numbers make no model."""
-    get = Metadata(header.metadata, name)
-    kind = get("general.architecture", str)
+    said = Fields(header.metadata, name)
+    kind = said.text("general.architecture")
     if kind not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES)
-        raise BadFile(f"{name} holds a {kind!r} model; from GGUF we read {known}. Load it by its hub id.")
+        raise BadFile(f"{name} holds a {kind!r:.40} model; from GGUF we read {known}. Load it by its hub id.")
     if experts := header.metadata.get(f"{kind}.expert_count"):
         raise BadFile(
             f"{name} has {kind}.expert_count = {experts}; experts are read from Hugging Face folders only."
         )
-    heads = get(f"{kind}.attention.head_count", int)
-    width = get(f"{kind}.embedding_length", int)
-    head_dim = get(f"{kind}.attention.key_length", int, width // max(heads, 1))
-    if get(f"{kind}.rope.dimension_count", int, head_dim) != head_dim:
-        raise BadFile(f"{name} turns only part of each head's channels, which this reader does not know.")
-    positions = get(f"{kind}.context_length", int)
-    tokens = header.metadata.get("tokenizer.ggml.tokens")
-    layers = get(f"{kind}.block_count", int)
+    layers = said.whole(f"{kind}.block_count", LIMITS["num_layers"])
     if layers > len(header.tensors):
         raise BadFile(
             f"{name} claims {layers:,} layers and holds {len(header.tensors)} tensors. Fetch it again."
         )
+    heads = said.whole(f"{kind}.attention.head_count", LIMITS["num_heads"])
+    width = said.whole(f"{kind}.embedding_length", LIMITS["hidden_size"])
+    if not said.has(f"{kind}.attention.key_length") and width % heads:
+        raise said.bad(
+            f"{kind}.embedding_length", f"a multiple of the {heads} heads, for it names no key_length"
+        )
+    head_dim = said.whole(f"{kind}.attention.key_length", LIMITS["head_dim"], width // heads)
+    if said.whole(f"{kind}.rope.dimension_count", LIMITS["head_dim"], head_dim) != head_dim:
+        raise BadFile(f"{name} turns only part of each head's channels, which this reader does not know.")
+    positions = said.whole(f"{kind}.context_length", LONGEST)
+    tokens = header.metadata.get("tokenizer.ggml.tokens")
+    vocabulary = len(tokens) if isinstance(tokens, list) else None
+    vocab_size = said.whole(f"{kind}.vocab_size", LIMITS["vocab_size"], vocabulary)
+    bos = said.ids("tokenizer.ggml.bos_token_id", vocab_size)
+    epsilon = said.number(f"{kind}.attention.layer_norm_rms_epsilon", most=1.0)
     try:
         return ModelConfig(
             name=name,
-            vocab_size=get(f"{kind}.vocab_size", int, len(tokens) if isinstance(tokens, list) else 0),
+            vocab_size=vocab_size,
             num_layers=layers,
             hidden_size=width,
             num_heads=heads,
-            num_kv_heads=get(f"{kind}.attention.head_count_kv", int, heads),
+            num_kv_heads=said.whole(f"{kind}.attention.head_count_kv", LIMITS["num_kv_heads"], heads),
             head_dim=head_dim,
-            intermediate_size=get(f"{kind}.feed_forward_length", int),
+            intermediate_size=said.whole(f"{kind}.feed_forward_length", LIMITS["intermediate_size"]),
             max_positions=positions,
             tied="output.weight" not in header.tensors,
-            norm_eps=float(
-                str(np.float32(get(f"{kind}.attention.layer_norm_rms_epsilon", float)))
-            ),  # 1e-05, not 9.99e-06
-            rope_theta=get(f"{kind}.rope.freq_base", float, 10000.0),
-            bos_id=get.optional("tokenizer.ggml.bos_token_id", int),
+            norm_eps=float(str(np.float32(epsilon))),  # 1e-05, not 9.99e-06
+            rope_theta=said.number(f"{kind}.rope.freq_base", 10000.0, above=1.0),
+            bos_id=bos[0] if bos else None,
             eos_ids=eos_ids(header),
             source=name,
             family=kind,
@@ -123,7 +129,7 @@ def eos_ids(header: Header) -> tuple[int, ...]:
     types = header.metadata.get("tokenizer.ggml.token_type")
     if isinstance(tokens, list) and isinstance(types, np.ndarray) and len(tokens) == len(types):
         found += [int(i) for i in np.flatnonzero(types == CONTROL) if tokens[i] in END_TOKENS]
-    return tuple(dict.fromkeys(i for i in found if isinstance(i, int)))
+    return tuple(dict.fromkeys(i for i in found if isinstance(i, int) and not isinstance(i, bool) and i >= 0))
 
 
 def read_state(

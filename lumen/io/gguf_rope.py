@@ -14,6 +14,7 @@ from ..config import ModelConfig
 from ..models.rope import frequencies
 from ..parts import RopeScaling
 from .errors import BadFile
+from .fields import LONGEST, Fields
 
 TENSOR = "rope_freqs.weight"
 _READ = ("type", "factor", "original_context_length", "finetuned")
@@ -33,8 +34,8 @@ def scaling_of(metadata: dict[str, Any], arch: str, positions: int, name: str) -
     if kind not in ("linear", "yarn") or other or not isinstance(said.get("factor"), float):
         what = f"rope.scaling.{other[0]}" if other else f"rope.scaling.type = {kind!r}"
         raise BadFile(f"{name} uses {what}; this reader knows linear and yarn scaling by a factor.")
-    original = said.get("original_context_length", positions)
-    return RopeScaling("linear" if kind == "linear" else "yarn", said["factor"], int(original))
+    original = Fields(metadata, name).whole(f"{prefix}original_context_length", LONGEST, positions)
+    return RopeScaling("linear" if kind == "linear" else "yarn", said["factor"], original)
 
 
 def with_divisors(config: ModelConfig, divisors: np.ndarray) -> ModelConfig:

@@ -11,10 +11,11 @@ import math
 from dataclasses import fields
 from typing import Any
 
-from ..config import Family, ModelConfig
+from ..config import LIMITS, Family, ModelConfig
 from ..parts import Experts
 from . import hf_rope, hf_windows
 from .errors import BadFile
+from .fields import LONGEST, Fields
 
 FAMILIES: dict[str, Family] = {
     "llama": "llama",
@@ -54,44 +55,50 @@ _PLAIN: tuple[tuple[str, Any], ...] = (
     ("partial_rotary_factor", 1.0),
 )
 _HEAD_DIM = {"qwen3": 128, "gemma3": 256}  # where a config.json without one does not mean hidden_size / heads
+MOST_EXPERTS = 2**14  # in a layer
 _NOT_SAID = ("name", "source", "tied", "bos_id", "eos_ids")
 
 
 def from_hf(data: dict[str, Any], name: str) -> ModelConfig:
     """The shape that a config.json describes. BadFile for a family or an option that our models have not."""
     kind = data.get("model_type")
-    if kind not in FAMILIES:
+    family = FAMILIES.get(kind) if isinstance(kind, str) else None
+    if family is None:
         hint = " Its language model alone (model_type gemma3_text) is read." if kind == "gemma3" else ""
-        raise BadFile(f"{name} is a {kind!r} model; this course runs {', '.join(FAMILIES)}.{hint}")
-    family = FAMILIES[kind]
+        raise BadFile(f"{name} is a {kind!r:.40} model; this course runs {', '.join(FAMILIES)}.{hint}")
     _refuse(data, name, family)
-    if missing := [theirs for theirs in _SIZES.values() if not isinstance(data.get(theirs), int)]:
-        raise BadFile(f"The config.json of {name} lacks {', '.join(missing)}. Fetch it again.")
-    sizes = {ours: data[theirs] for ours, theirs in _SIZES.items()}
-    eos = data.get("eos_token_id")
-    width, heads = sizes["hidden_size"], max(sizes["num_heads"], 1)
-    head_dim = data.get("head_dim") or _HEAD_DIM.get(family, width // heads)
+    said = Fields(data, f"The config.json of {name}")
+    sizes: dict[str, Any] = {
+        ours: said.whole(theirs, min(LIMITS[ours], LONGEST)) for ours, theirs in _SIZES.items()
+    }
+    heads, width = sizes["num_heads"], sizes["hidden_size"]
+    if not said.has("head_dim") and family not in _HEAD_DIM and width % heads:
+        raise said.bad(
+            "hidden_size", f"a multiple of num_attention_heads = {heads}, for it names no head_dim"
+        )
+    head_dim = said.whole("head_dim", LIMITS["head_dim"], _HEAD_DIM.get(family, width // heads))
+    bos = said.ids("bos_token_id", sizes["vocab_size"])
     try:
-        window, full_layers = hf_windows.read(data, name, family, sizes["num_layers"])
+        window, full_layers = hf_windows.read(said, name, family, sizes["num_layers"])
         return ModelConfig(
             name=name,
             **sizes,
-            num_kv_heads=data.get("num_key_value_heads") or sizes["num_heads"],
+            num_kv_heads=said.whole("num_key_value_heads", LIMITS["num_kv_heads"], heads),
             head_dim=head_dim,
-            tied=bool(data.get("tie_word_embeddings", family == "gemma3")),
+            tied=said.flag("tie_word_embeddings", family == "gemma3"),
             mlp="geglu" if family == "gemma3" else "swiglu",
-            norm_eps=float(data.get("rms_norm_eps", 1e-6)),
-            bos_id=data.get("bos_token_id"),
-            eos_ids=tuple(eos if isinstance(eos, list) else [] if eos is None else [eos]),
+            norm_eps=said.number("rms_norm_eps", 1e-6, most=1.0),
+            bos_id=bos[0] if bos else None,
+            eos_ids=said.ids("eos_token_id", sizes["vocab_size"]),
             window=window,
             full_layers=full_layers,
             source=name,
             family=family,
-            experts=_experts(data, family),
-            **hf_rope.read(data, name, family),
-            **_options(data, family, head_dim, width),
+            experts=_experts(said, family),
+            **hf_rope.read(said, name, family),
+            **_options(said, family, head_dim, width),
         )
-    except (TypeError, ValueError, KeyError) as error:
+    except ValueError as error:
         if isinstance(error, BadFile):
             raise
         raise BadFile(f"The config.json of {name} does not describe a model: {error}") from error
@@ -106,9 +113,9 @@ def _refuse(data: dict[str, Any], name: str, family: Family) -> None:
         raise BadFile(f"{name} is stored quantized; load the model that it was made from.")
 
 
-def _options(data: dict[str, Any], family: Family, head_dim: int, width: int) -> dict[str, Any]:
+def _options(said: Fields, family: Family, head_dim: int, width: int) -> dict[str, Any]:
     if family == "gemma3":
-        scalar = data.get("query_pre_attn_scalar", 256)
+        scalar = said.number("query_pre_attn_scalar", 256)
         return {
             "qk_norm": True,
             "post_norms": True,
@@ -118,14 +125,15 @@ def _options(data: dict[str, Any], family: Family, head_dim: int, width: int) ->
     return {"qkv_bias": family == "qwen2", "qk_norm": family in ("qwen3", "qwen3_moe")}
 
 
-def _experts(data: dict[str, Any], family: Family) -> Experts | None:
-    if family == "mixtral":
-        return Experts(data["num_local_experts"], data["num_experts_per_tok"], data["intermediate_size"])
-    if family == "qwen3_moe":
-        count = data.get("num_local_experts") or data["num_experts"]  # transformers 5 calls them local
-        normalised = bool(data.get("norm_topk_prob", False))
-        return Experts(count, data["num_experts_per_tok"], data["moe_intermediate_size"], normalised)
-    return None
+def _experts(said: Fields, family: Family) -> Experts | None:
+    if family not in ("mixtral", "qwen3_moe"):
+        return None
+    # transformers 5 calls Qwen's local, too
+    counted = "num_local_experts" if family == "mixtral" or said.has("num_local_experts") else "num_experts"
+    count, used = said.whole(counted, MOST_EXPERTS), said.whole("num_experts_per_tok", MOST_EXPERTS)
+    size = "intermediate_size" if family == "mixtral" else "moe_intermediate_size"
+    normalised = family == "mixtral" or said.flag("norm_topk_prob", False)
+    return Experts(count, used, said.whole(size, LIMITS["intermediate_size"]), normalised)
 
 
 def to_hf(config: ModelConfig, pad_id: int | None = None) -> dict[str, Any]:

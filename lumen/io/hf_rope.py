@@ -13,65 +13,73 @@ from typing import Any
 from ..config import Family, ModelConfig
 from ..parts import RopeScaling
 from .errors import BadFile
+from .fields import LONGEST, Fields
 
 
-def read(data: dict[str, Any], name: str, family: Family) -> dict[str, Any]:
+def read(said: Fields, name: str, family: Family) -> dict[str, Any]:
     """`rope_theta`, `rope_scaling` and `local_theta` of a ModelConfig."""
-    rope = data.get("rope_parameters") or data.get("rope_scaling") or {}
-    if not isinstance(rope, dict):
-        raise BadFile(f"The config.json of {name} has no table in rope_parameters. Fetch it again.")
+    rope = said.table("rope_parameters" if said.values.get("rope_parameters") else "rope_scaling")
     local_theta, theta = None, 10000.0
     if family == "gemma3":
-        local = rope.get("sliding_attention") or {}
-        if local.get("rope_type", "default") != "default":
+        local = rope.table("sliding_attention")
+        if local.text("rope_type", "default") != "default":
             raise BadFile(
                 f"{name} scales rotary positions in its windowed layers, which this course does not do."
             )
-        local_theta = float(local.get("rope_theta") or data.get("rope_local_base_freq") or 10000.0)
-        rope, theta = rope.get("full_attention") or rope, 1000000.0
-    theta = float(rope.get("rope_theta") or data.get("rope_theta") or theta)
-    return {"rope_theta": theta, "local_theta": local_theta, "rope_scaling": _scaling(rope, data, name)}
+        local_theta = _theta(local, said, "rope_local_base_freq", 10000.0)
+        rope, theta = rope.table("full_attention") if rope.has("full_attention") else rope, 1000000.0
+    return {
+        "rope_theta": _theta(rope, said, "rope_theta", theta),
+        "local_theta": local_theta,
+        "rope_scaling": _scaling(rope, said, name),
+    }
 
 
-def _scaling(rope: dict[str, Any], data: dict[str, Any], name: str) -> RopeScaling | None:
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    if rope.get("partial_rotary_factor", 1.0) != 1.0:
+def _theta(rope: Fields, said: Fields, outside: str, default: float) -> float:
+    """The base: in the table, or as `outside` beside it. It is above 1, or later channels would turn faster."""
+    return rope.number("rope_theta", said.number(outside, default, above=1.0), above=1.0)
+
+
+def _scaling(rope: Fields, said: Fields, name: str) -> RopeScaling | None:
+    kind = rope.text("rope_type" if rope.has("rope_type") else "type", "default")
+    if rope.number("partial_rotary_factor", 1.0) != 1.0:
         raise BadFile(
             f"{name} turns only part of each head's channels, which this course's models do not do."
         )
     if kind == "default":
         return None
-    positions = data["max_position_embeddings"]
-    original = rope.get("original_max_position_embeddings") or positions
+    positions = said.whole("max_position_embeddings", LONGEST)
+    original = rope.whole("original_max_position_embeddings", LONGEST, positions)
     if kind == "linear":
-        return RopeScaling("linear", float(rope["factor"]))
+        return RopeScaling("linear", rope.number("factor"))
     if kind == "llama3":
-        low, high = float(rope["low_freq_factor"]), float(rope["high_freq_factor"])
-        return RopeScaling("llama3", float(rope["factor"]), original, low_freq=low, high_freq=high)
+        low, high = rope.number("low_freq_factor"), rope.number("high_freq_factor")
+        return RopeScaling("llama3", rope.number("factor"), original, low_freq=low, high_freq=high)
     if kind == "yarn":
-        factor = float(rope.get("factor") or positions / original)
+        factor = rope.number("factor", positions / original)
         return RopeScaling(
             "yarn",
             factor,
             original,
-            beta_fast=float(rope.get("beta_fast") or 32),
-            beta_slow=float(rope.get("beta_slow") or 1),
+            beta_fast=rope.number("beta_fast", 32.0),
+            beta_slow=rope.number("beta_slow", 1.0),
             attention_factor=_attention_factor(rope, factor),
-            truncate=bool(rope.get("truncate", True)),
+            truncate=rope.flag("truncate", True),
         )
     raise BadFile(
-        f"{name} scales its rotary positions by {kind!r}; this course's models know linear, llama3 and yarn."
+        f"{name} scales its rotary positions by {kind!r:.40}; this course's models know linear, llama3 and yarn."
     )
 
 
-def _attention_factor(rope: dict[str, Any], factor: float) -> float | None:
-    """What YaRN multiplies by where the file says it, directly or as DeepSeek's two `mscale`."""
-    if rope.get("attention_factor") is not None:
-        return float(rope["attention_factor"])
-    one, all_dims = rope.get("mscale"), rope.get("mscale_all_dim")
-    if not one or not all_dims or factor <= 1:
+def _attention_factor(rope: Fields, factor: float) -> float | None:
+    """What YaRN multiplies by where the file says it, directly or as DeepSeek's two `mscale` (0 is unsaid)."""
+    if rope.has("attention_factor"):
+        return rope.number("attention_factor")
+    said = [key for key in ("mscale", "mscale_all_dim") if rope.values.get(key)]
+    if len(said) < 2 or factor <= 1:
         return None
-    return (0.1 * one * math.log(factor) + 1) / (0.1 * all_dims * math.log(factor) + 1)
+    one, all_dims = (0.1 * rope.number(key) * math.log(factor) + 1 for key in said)
+    return one / all_dims
 
 
 def write(config: ModelConfig) -> dict[str, Any]:

@@ -8,28 +8,30 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..config import Family, ModelConfig
+from ..config import LIMITS, Family, ModelConfig
 from .errors import BadFile
+from .fields import LONGEST, Fields
 
 
-def read(data: dict[str, Any], name: str, family: Family, layers: int) -> tuple[int | None, tuple[int, ...]]:
+def read(said: Fields, name: str, family: Family, layers: int) -> tuple[int | None, tuple[int, ...]]:
     """The window, and the layers that see everything nevertheless."""
-    window = data.get("sliding_window")
-    if family == "llama" or (family.startswith("qwen") and not data.get("use_sliding_window", False)):
-        window = None
-    if window is None:
+    on = family != "llama" and (not family.startswith("qwen") or said.flag("use_sliding_window", False))
+    if not on or not said.has("sliding_window"):
         return None, ()
-    types = data.get("layer_types")
+    window = said.whole("sliding_window", LONGEST)
+    types = said.values.get("layer_types")
     if types is None and family == "gemma3":
-        every = data.get("sliding_window_pattern", 6)
+        every = said.whole("sliding_window_pattern", LIMITS["num_layers"], 6)
         types = ["sliding_attention" if (i + 1) % every else "full_attention" for i in range(layers)]
     elif types is None and family.startswith("qwen"):
-        first = data.get("max_window_layers", 28)
+        first = said.whole("max_window_layers", LIMITS["num_layers"], 28, least=0)
         types = ["sliding_attention" if i >= first else "full_attention" for i in range(layers)]
     elif types is None:
         return window, ()
-    if len(types) != layers or set(types) - {"sliding_attention", "full_attention"}:
-        raise BadFile(f"{name} has layers of the kinds {sorted(set(types))}, which this course does not run.")
+    if not isinstance(types, list) or len(types) != layers:
+        raise said.bad("layer_types", f"a list of {layers} kinds, one for each layer")
+    if other := [kind for kind in types if kind not in ("sliding_attention", "full_attention")]:
+        raise BadFile(f"{name} has layers of the kind {other[0]!r:.40}, which this course does not run.")
     full = tuple(i for i, kind in enumerate(types) if kind == "full_attention")
     return (None, ()) if len(full) == layers else (window, full)
 

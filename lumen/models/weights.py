@@ -21,6 +21,12 @@ M = TypeVar("M", bound=Decoder)
 
 def check_hf_state(config: ModelConfig, state: dict[str, Tensor]) -> None:
     """Names and shapes agree with the configuration, or a sentence that lists what does not. Changes nothing."""
+    layers, experts = config.num_layers, 1 if config.experts is None else config.experts.count
+    if layers * experts > len(state):  # before so many names are spelt
+        raise ValueError(
+            f"These weights do not fit {config.name}: {layers:,} layers with {experts:,} MLPs each cannot be made of "
+            f"{len(state):,} tensors. Is it the right configuration?"
+        )
     wanted = hf_shapes(config)
     missing = sorted(wanted.keys() - state.keys())
     extra = sorted(
