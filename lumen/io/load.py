@@ -28,6 +28,7 @@ from ..models import GPTlite, Llama, ModelConfig
 from ..models.weights import check_hf_state, fill, load_hf_state, places
 from . import gguf, hf_config, safetensors, tokenizer_files
 from .errors import BadFile
+from .numbers import check_numbers
 from .tokenizer import CharTokenizer, TextTokenizer
 
 CHECKPOINTS = Path(__file__).parent.parent / "checkpoints"
@@ -42,11 +43,15 @@ class Loaded(NamedTuple):
 
 # Weights made under inference mode count no writes, and linear layers could not pack them.
 @torch.inference_mode(False)
-def load(name: str | os.PathLike[str], device: Any = None, dtype: torch.dtype | None = None) -> Loaded:
+def load(
+    name: str | os.PathLike[str], device: Any = None, dtype: torch.dtype | None = None, *, zeros: bool = False
+) -> Loaded:
     """Model and tokenizer for `name`, by default on `lumen.device()` in the dtype that suits it.
 
     On a CPU the first load of a model of this shape measures which kernels multiply its matrices fastest (a few
     seconds, see `lumen.hardware.kernel_choice`).
+
+    Weights that are NaN or infinite are refused, and whole matrices of zeros unless `zeros` says that they are meant.
 
     Raises ValueError for a name that points nowhere, BadFile for a file that cannot be used, AssetError
     when something cannot be fetched; each says what to do.
@@ -59,6 +64,7 @@ def load(name: str | os.PathLike[str], device: Any = None, dtype: torch.dtype | 
             f"The tokenizer of {name} has ids up to {knows - 1}, and its model takes those below {has}; they do not "
             "belong together. Fetch both again, from one place."
         )
+    check_numbers(((published, place) for published, place, _ in places(loaded.model)), str(name), zeros)
     kernel_choice.choose(loaded.model)
     return loaded
 

@@ -108,6 +108,10 @@ def damaged(folder: Path, how: str) -> None:
     if how == "weights cut short":
         file = folder / "model.safetensors"
         file.write_bytes(file.read_bytes()[:-7])
+    elif how == "weights of ones":
+        file = folder / "model.safetensors"
+        whole = file.read_bytes()
+        file.write_bytes(whole[:-8192] + b"\xff" * 4096 + whole[-4096:])
     elif how == "tokenizer gone":
         (folder / "tokenizer.json").unlink()
     elif how == "no manifest":
@@ -121,7 +125,14 @@ def damaged(folder: Path, how: str) -> None:
 
 @pytest.mark.parametrize(
     "how",
-    ["weights cut short", "tokenizer gone", "no manifest", "manifest is no JSON", "a file in its place"],
+    [
+        "weights cut short",
+        "weights of ones",
+        "tokenizer gone",
+        "no manifest",
+        "manifest is no JSON",
+        "a file in its place",
+    ],
 )
 def test_a_damaged_folder_is_made_again_and_said_so(tiny_gguf, tiny_folder, capsys, how: str) -> None:  # type: ignore[no-untyped-def]
     before = logits(load(tiny_folder, "cpu").model)
