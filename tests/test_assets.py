@@ -431,3 +431,16 @@ def test_a_folder_that_cannot_be_written_gets_a_sentence(served, monkeypatch) ->
     monkeypatch.setattr(Path, "mkdir", forbidden)
     with pytest.raises(AssetError, match="cannot be written; set LUMEN_CACHE"):
         fetch(asset, cache)
+
+
+def test_a_user_without_a_home_is_told_where_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    import pwd
+
+    def nobody(uid: int) -> None:
+        raise KeyError(uid)
+
+    for name in ("HOME", "LUMEN_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    with pytest.raises(AssetError, match="set LUMEN_CACHE to a folder"):
+        store.cache_dir()
