@@ -109,7 +109,7 @@ def test_the_first_signal_ends_a_server_in_good_order():
 
 @pytest.mark.parametrize("words", ["'x' * 100_000", "'x'"], ids=["while it writes", "at the end"])
 def test_a_reader_that_went_away(words):
-    script = f"sys.stdin.readline()\nconsole(lambda options: print({words}))"
+    script = f"import os\nos.read(0, 9)\nconsole(lambda options: print({words}))"
     process = start(COMMAND + script, stdin=subprocess.PIPE)
     process.stdout.close()
     process.stdin.write("go\n")
@@ -142,6 +142,14 @@ console(run)
     process = start(COMMAND + script)
     assert process.stdout.read() == "a \\U0001f986\n"
     assert ended(process)[0] == 2
+
+
+def test_bytes_on_stdin_that_are_no_text():
+    process = start(COMMAND + "console(lambda options: print(ascii(input())))", stdin=subprocess.PIPE)
+    process.stdin.buffer.write(b"a\xffb\n")
+    process.stdin.flush()
+    assert process.stdout.read() == "'a\\ufffdb'\n"
+    assert ended(process) == (0, "")
 
 
 def test_a_thread_that_still_computes_is_left_behind():

@@ -80,14 +80,16 @@ def console() -> NoReturn:
 
 
 def _mend_streams() -> None:
-    """A stream that the shell closed becomes one that nobody reads, lest `print` takes the other; and a character
-    that the terminal cannot show does not end the answer."""
+    """A stream that the shell closed becomes one that nobody reads, lest `print` takes the other; a character that
+    the terminal cannot show does not end the answer, nor one that it cannot say the conversation."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
             setattr(sys, name, io.TextIOWrapper(io.FileIO(os.devnull, "w"), "utf-8"))
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")
 
 
 def _leave(status: int) -> NoReturn:

@@ -41,8 +41,8 @@ def show_recorded(sentence: str, body: str) -> None:
 def on_press(button: Any, out: Any, work: Callable[[], str], busy: str = "") -> Callable[[Any], None]:
     """Let `button` do `work` and show the HTML that it returns in `out`. Returns what a press does.
 
-    Until `work` is done the button is off and says `busy`. A ValueError is shown as its sentence, which says what to do
-    (a prompt that is empty, a server that does not answer); anything else is a fault and is raised.
+    Until `work` is done the button is off and says `busy`. A ValueError or ConnectionError is shown as its sentence,
+    which says what to do (a prompt that is empty, a server that does not answer); all else is a fault and is raised.
     """
     idle = button.description
 
@@ -50,7 +50,7 @@ def on_press(button: Any, out: Any, work: Callable[[], str], busy: str = "") -> 
         button.disabled, button.description, out.value = True, busy or idle, ""
         try:
             out.value = work()
-        except ValueError as error:
+        except (ValueError, ConnectionError) as error:
             out.value = f"<b>{html.escape(str(error))}</b>"
         finally:
             button.disabled, button.description = False, idle
