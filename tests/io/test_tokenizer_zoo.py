@@ -1,4 +1,4 @@
-"""Twenty tokenizers of different making give us the ids and the text that they give transformers, whole and streamed."""
+"""Twenty tokenizers of different making: the ids and the text that transformers has of them, whole and streamed."""
 
 from __future__ import annotations
 
@@ -13,14 +13,48 @@ from lumen.io.tokenizer_files import from_folder
 from . import zoo
 
 HOSTILE = [
-    "", " ", "   ", "\n", " \n\t ", "a", " a", "a ", "  a  b  ", "The evening sky isn't red, they're 1234567 ! what ? ' '",
-    "e\u0301 ﬁ ½ Ⅷ ÅNGSTRÖM Straße ＜s＞ ｆｕｌｌ", "🙂🙂 👩‍👩‍👧‍👦 🇩🇪 \u200d\ufe0f", "日本語のテキスト中文한국어", "مرحبا بالعالم שלום \u202e",
-    "\x00\x01\x1b[0m\x7f\x85\u00a0\u2028\u3000\ufeff\ufffd\ufffe", "a\r\nb\rc", "def f(x):\n    return x\n\n\n\tpass",
-    "<s>", "</s>", "x<s>y", " <s> </s> ", "<unk>", "[INST] hi [/INST]", "[CLS] a [SEP] [MASK]", "<|im_start|>user\nHi<|im_end|>",
-    "<|im_", "<|endoftext|><|endoftext|>", "<|begin_of_text|>Hi<|eot_id|>", "<start_of_turn>user\nHi<end_of_turn>\n",
-    "<｜begin▁of▁sentence｜><｜User｜>Hi<｜Assistant｜>", "<think>so</think> <tool_call>", "a  <left>  b <right>  c", "alone aloner alone",
-    "<NORM> <norm> Two Words", "é É", "<0x41><0xE2>", "▁▁a▁b", "Ġa", "##ing </w>", "\U000f0000\U0010ffff\ue000", "word " * 50,
-]  # fmt: skip
+    "",
+    " ",
+    "   ",
+    "\n",
+    " \n\t ",
+    "a",
+    " a",
+    "a ",
+    "  a  b  ",
+    "The evening sky isn't red, they're 1234567 ! what ? ' '",
+    "e\u0301 ﬁ ½ Ⅷ ÅNGSTRÖM Straße ＜s＞ ｆｕｌｌ",
+    "🙂🙂 👩‍👩‍👧‍👦 🇩🇪 \u200d\ufe0f",
+    "日本語のテキスト中文한국어",
+    "مرحبا بالعالم שלום \u202e",
+    "\x00\x01\x1b[0m\x7f\x85\u00a0\u2028\u3000\ufeff\ufffd\ufffe",
+    "a\r\nb\rc",
+    "def f(x):\n    return x\n\n\n\tpass",
+    "<s>",
+    "</s>",
+    "x<s>y",
+    " <s> </s> ",
+    "<unk>",
+    "[INST] hi [/INST]",
+    "[CLS] a [SEP] [MASK]",
+    "<|im_start|>user\nHi<|im_end|>",
+    "<|im_",
+    "<|endoftext|><|endoftext|>",
+    "<|begin_of_text|>Hi<|eot_id|>",
+    "<start_of_turn>user\nHi<end_of_turn>\n",
+    "<｜begin▁of▁sentence｜><｜User｜>Hi<｜Assistant｜>",
+    "<think>so</think> <tool_call>",
+    "a  <left>  b <right>  c",
+    "alone aloner alone",
+    "<NORM> <norm> Two Words",
+    "é É",
+    "<0x41><0xE2>",
+    "▁▁a▁b",
+    "Ġa",
+    "##ing </w>",
+    "\U000f0000\U0010ffff\ue000",
+    "word " * 50,
+]
 
 
 @pytest.fixture(scope="module", params=zoo.MAKERS, ids=lambda maker: maker.__name__)

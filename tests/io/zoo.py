@@ -21,7 +21,10 @@ TEXT = [
     "日本語のテキスト 中文文本 한국어 Привет, мир مرحبا بالعالم हिन्दी 🙂🙂 👩‍👩‍👧‍👦",
     "<s> [INST] system user assistant tool [/INST] </s> <|im_start|> <|im_end|> the the the he her hers",
 ] * 3
-LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 CHATML = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 SENTENCE = ["<unk>", "<s>", "</s>"]
 BERT = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"]
