@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import jinja2
 
-from .chat_budget import MOST_SOURCE, Budget, OverBudget
+from .chat_budget import MOST_SOURCE, USUAL, Budget, Limits, OverBudget
 from .chat_sandbox import BUDGET, Sandbox
 
 Message = dict[str, Any]
@@ -44,6 +44,7 @@ class Prompt:
     template: str
     given: dict[str, Any]
     fixed: dict[str, Any]
+    limits: Limits
     now: datetime = field(default_factory=datetime.now)
 
     def text(self, given: dict[str, Any] | None = None) -> str:
@@ -52,7 +53,7 @@ class Prompt:
         variables |= {
             "strftime_now": self.now.strftime,
             "raise_exception": _raise_exception,
-            BUDGET: Budget(),
+            BUDGET: Budget(self.limits),
         }
         try:
             return _compile(self.template).render(variables)
@@ -86,6 +87,7 @@ def prompt(
     tools: Sequence[Mapping[str, Any]] | None = None,
     documents: Sequence[Mapping[str, Any]] | None = None,
     extra: Mapping[str, Any] | None = None,
+    limits: Limits = USUAL,
 ) -> Prompt:
     """What `template` is to render. `special` has `bos_token`, `eos_token`; `add_generation_prompt` opens the answer.
 
@@ -107,7 +109,8 @@ def prompt(
         )
     given = {**extra, "messages": plain, "tools": _objects(tools, "tools")}
     given["documents"] = _objects(documents, "documents")
-    return Prompt(template, given, {"add_generation_prompt": add_generation_prompt, **(special or {})})
+    fixed = {"add_generation_prompt": add_generation_prompt, **(special or {})}
+    return Prompt(template, given, fixed, limits)
 
 
 def render(template: str | None, messages: Sequence[Message], **options: Any) -> str:

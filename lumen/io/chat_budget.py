@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import ItemsView, Iterator, KeysView, Sequence, ValuesView
+from dataclasses import dataclass
 from typing import Any
 
-MOST_STEPS = 20_000_000  # nodes of the template evaluated, values looked at: a second or two of work
-MOST_CHARACTERS = 64_000_000  # of all strings that are built on the way: 256 MB at the very most
 MOST_BITS = 16_384  # of a whole number
 MOST_SOURCE = 1_000_000  # characters of a template
 
@@ -18,27 +17,40 @@ _CONTAINERS = (list, tuple, dict, set, frozenset, KeysView, ValuesView, ItemsVie
 _FIELDS = re.compile(r"%(?:\([^)]*\))?[-#0 +]*(\*|\d+)?(?:\.(\*|\d+))?")
 
 
+@dataclass(frozen=True)
+class Limits:
+    """`steps`: nodes of the template evaluated and values looked at, about 0.2 µs each, so some seconds at most.
+    `characters`: of all strings that are built on the way, 256 MB at the very most."""
+
+    steps: int = 10_000_000
+    characters: int = 64_000_000
+
+
+USUAL = Limits()
+
+
 class OverBudget(ValueError):
-    """The template asks for more than MOST_STEPS or MOST_CHARACTERS, or for a number of more than MOST_BITS."""
+    """The template asks for more than its limits, or for a number of more than MOST_BITS."""
 
 
 class Budget:
     """Counts `steps` and `characters` of one rendering. Every method raises OverBudget."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
         self.steps = self.characters = 0
 
     def work(self, steps: int) -> None:
         """`steps` more values are about to be looked at."""
         self.steps += steps
-        if self.steps > MOST_STEPS:
-            raise OverBudget(f"it takes more than {MOST_STEPS:,} steps")
+        if self.steps > self.limits.steps:
+            raise OverBudget(f"it takes more than {self.limits.steps:,} steps")
 
     def text(self, characters: int) -> None:
         """Strings of this length are about to be built or read."""
         self.characters += characters
-        if self.characters > MOST_CHARACTERS:
-            raise OverBudget(f"it builds more than {MOST_CHARACTERS:,} characters")
+        if self.characters > self.limits.characters:
+            raise OverBudget(f"it builds more than {self.limits.characters:,} characters")
 
     def shallow(self, value: Any) -> None:
         """`value` is about to be looked at, but not into what it holds."""
@@ -64,7 +76,7 @@ class Budget:
                 if isinstance(item, str | bytes):
                     self.text(len(item))
                 elif isinstance(item, _CONTAINERS):
-                    self.work(1 + len(item))
+                    self.work(2 + len(item))
                     values += len(item)
                     inner += [*item.keys(), *item.values()] if isinstance(item, dict) else list(item)
             row, level = inner, level + 1

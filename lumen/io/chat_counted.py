@@ -17,6 +17,7 @@ from jinja2.visitor import NodeTransformer
 
 # Filters by names that no template can spell.
 CHARGE, MEASURE, SLICE, JOIN = " charge", " measure", " slice", " join"
+LEAST = 4  # steps of a turn of a loop in which nothing happens
 
 _LOOKS_INSIDE = frozenset(
     (
@@ -50,7 +51,7 @@ class Counting(NodeTransformer):
     def visit_Concat(self, node: Any) -> nodes.Expr:
         """`a ~ b`"""
         node = self.generic_visit(node)
-        return self._filter(self._set(nodes.List(node.nodes, "load"), node), JOIN)
+        return self._filter(self._set(nodes.List(node.nodes), node), JOIN)
 
     def visit_Compare(self, node: Any) -> nodes.Compare:
         """Comparison with a constant costs no more than the constant; others cost what they hold."""
@@ -91,7 +92,9 @@ class Counting(NodeTransformer):
 
     def _charge(self, body: list[Any]) -> nodes.Expr:
         steps, characters = _cost(body)
-        return self._filter(self._set(nodes.Const((steps, characters)), body[0] if body else None), CHARGE)
+        return self._filter(
+            self._set(nodes.Const((LEAST + steps, characters)), body[0] if body else None), CHARGE
+        )
 
     def _filter(self, expr: nodes.Expr, name: str) -> nodes.Expr:
         return self._set(nodes.Filter(expr, name, [], [], None, None), expr)

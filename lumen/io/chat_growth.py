@@ -15,26 +15,9 @@ from .chat_budget import MOST_BITS, Budget, OverBudget
 _NUMBER = re.compile(r"\d+")
 MOST_DIGITS = 100  # that `round` is asked for
 
+_CONSTANT = ("attr", "count", "d", "default", "first", "last", "length")  # filters that look at nothing
 # Filters that look at what they get but not into its parts.
-_SHALLOW = frozenset(
-    (
-        *(
-            "attr",
-            "count",
-            "d",
-            "default",
-            "first",
-            "items",
-            "last",
-            "length",
-            "list",
-            "map",
-            "reject",
-            "rejectattr",
-        ),
-        *("random", "reverse", "select", "selectattr"),
-    )
-)
+_SHALLOW = ("items", "list", "map", "random", "reject", "rejectattr", "reverse", "select", "selectattr")
 _PADS = ("center", "ljust", "rjust", "zfill")
 
 
@@ -90,6 +73,8 @@ def of_filter(
         budget.deep(arg)
     each = budget.characters - before
     plain = not any(isinstance(arg, list | tuple | dict) or arg in ("lower", "upper") for arg in given)
+    if name in _CONSTANT:
+        return value, each
     if name in _SHALLOW and plain:
         budget.shallow(value)
         return value, each

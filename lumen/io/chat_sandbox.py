@@ -32,6 +32,7 @@ from .chat_budget import Budget, whole_number
 from .chat_counted import CHARGE, JOIN, MEASURE, SLICE, Counting
 
 BUDGET = " budget"  # its name in a context: with a space, so that no template can say it
+CALL = 10  # steps of a call or a filter, beside what it looks at
 _LEFT_OUT = ("batch", "pprint", "slice", "striptags", "urlize", "wordwrap", "xmlattr")
 _METHODS_LEFT_OUT = ("expandtabs", "maketrans", "to_bytes", "translate")
 
@@ -61,13 +62,16 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """Counted, then computed."""
+        if operator == "+" and type(left) is type(right) is str:  # by far the most frequent
+            context.parent[BUDGET].text(len(left) + len(right))
+            return left + right
         chat_growth.of_operator(_budget(context), operator, left, right)
         return whole_number(super().call_binop(context, operator, left, right))
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
         """Counted, then called."""
         budget = _budget(__context)
-        budget.work(1)
+        budget.work(CALL)
         for arg in (*args, *kwargs.values()):
             budget.deep(arg)
         if isinstance(__obj, BuiltinMethodType):
@@ -159,6 +163,7 @@ def _guarded(name: str, filter: Callable[..., Any]) -> Callable[..., Any]:
     @jinja2.pass_context
     def guarded(context: Context, value: Any, *args: Any, **kwargs: Any) -> Any:
         budget = _budget(context)
+        budget.work(CALL)
         value, each = chat_growth.of_filter(budget, name, value, args, kwargs)
         first = {"context": context, "environment": context.environment, "eval_context": context.eval_ctx}
         found = (
@@ -174,7 +179,10 @@ def _guarded(name: str, filter: Callable[..., Any]) -> Callable[..., Any]:
 
 @jinja2.pass_context
 def _finalize(context: Context, value: Any) -> Any:
-    _budget(context).deep(value)
+    if type(value) is str:
+        context.parent[BUDGET].text(len(value))
+    else:
+        _budget(context).deep(value)
     return value
 
 

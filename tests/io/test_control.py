@@ -8,10 +8,12 @@ import unicodedata
 from pathlib import Path
 
 import pytest
+from tokenizers import AddedToken, normalizers
 from tokenizers import Tokenizer as Backend
 
 from lumen.io import control
 from lumen.io.chat import ChatTemplateError
+from lumen.io.tokenizer import Tokenizer
 from lumen.io.tokenizer_files import from_folder
 
 from . import zoo
@@ -203,6 +205,17 @@ def test_what_cannot_be_told_apart_is_refused(chatml) -> None:  # type: ignore[n
     with pytest.raises(ChatTemplateError, match="cannot be told whose it is"):
         chatml.apply_chat(halves)
     assert starts(chatml, halves, parse_special=True) == 1
+
+
+def test_a_control_token_that_normalization_spells_is_text(chatml) -> None:  # type: ignore[no-untyped-def]
+    """Wide brackets become narrow ones before this token is looked for."""
+    backend = Backend.from_str(chatml.backend.to_str())
+    backend.normalizer = normalizers.NFKC()
+    backend.add_tokens([AddedToken("<|n|>", special=True, normalized=True)])
+    tokenizer = Tokenizer(backend, chat_template="<|n|>{{ messages[0].content }}")
+    messages = [{"role": "user", "content": "＜｜n｜＞"}]
+    assert tokenizer.apply_chat(messages, parse_special=True) == [backend.token_to_id("<|n|>")] * 2
+    assert tokenizer.apply_chat(messages).count(backend.token_to_id("<|n|>")) == 1
 
 
 def test_marks_in_a_message_are_text(chatml) -> None:  # type: ignore[no-untyped-def]
