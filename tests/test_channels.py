@@ -48,7 +48,7 @@ def test_adapters_side_by_side_equal_each_merged_model_alone(kind):
     model = tiny_llama(torch.float64)
     one, first = adapter(model, 3, 1)
     two, second = adapter(model, 5, 2, ("attn.qkv", "mlp.down"))
-    bank = Adapters(model.config, [one, two])
+    bank = Adapters(model.config, {"one": one, "two": two})
     tokens = tokens_of(4, 11)
     rows = torch.tensor([[1] * 11, [-1] * 11, [0] * 11, [0] * 6 + [1] * 5])
     cache = {
@@ -72,7 +72,7 @@ def test_adapters_side_by_side_equal_each_merged_model_alone(kind):
 def test_adapters_that_do_not_fit_are_refused():
     model = tiny_llama(torch.float64)
     good, _ = adapter(model, 2, 1)
-    bank = Adapters(model.config, [good])
+    bank = Adapters(model.config, {"good": good})
     cache = DynamicCache.for_model(model, 1)
     for rows, words in (
         ([[1]], "-1 .none. to 0"),
@@ -92,9 +92,9 @@ def test_adapters_that_do_not_fit_are_refused():
         ({"blocks.0.attn.qkv": (a, b[:, :1])}, r"A must be \(rank, 72\)"),
     ):
         with pytest.raises(ValueError, match=words):
-            Adapters(model.config, [changed])
+            Adapters(model.config, {"bad": changed})
     with pytest.raises(ValueError, match="at least"):
-        Adapters(model.config, [])
+        Adapters(model.config, {})
 
 
 class Ring:

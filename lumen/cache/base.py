@@ -141,14 +141,19 @@ class Cache:
         """Make the forward's tokens part of the cache."""
         self.lengths = torch.maximum(self.lengths, pos.amax(1) + 1)
 
-    def adopt(self, prompts: Sequence[Sequence[int]], extra: Sequence[object] = ()) -> list[int]:
+    def adopt(
+        self, prompts: Sequence[Sequence[int]], extras: Sequence[Sequence[object]] | None = None
+    ) -> list[int]:
         """Start empty rows from what is remembered of earlier sequences; returns how many tokens of each are held.
 
+        `extras`, one for each row, are what else its numbers depend on (tenant, adapter, salt).
         Kinds without a memory of other sequences hold nothing. At least one token of a prompt is always left to run.
         """
         return [0] * len(prompts)
 
-    def keep(self, sequences: Sequence[Sequence[int]], extra: Sequence[object] = ()) -> None:
+    def keep(
+        self, sequences: Sequence[Sequence[int]], extras: Sequence[Sequence[object]] | None = None
+    ) -> None:
         """Offer the rows, whose tokens are `sequences`, to later ones. Kinds without such a memory do nothing."""
 
     def rewind(self, lengths: Tensor | Sequence[int]) -> None:

@@ -140,21 +140,29 @@ class PagedCache(Cache):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def adopt(self, prompts: Sequence[Sequence[int]], extra: Sequence[object] = ()) -> list[int]:
+    def adopt(
+        self, prompts: Sequence[Sequence[int]], extras: Sequence[Sequence[object]] | None = None
+    ) -> list[int]:
         """Start empty rows from what the prefix cache remembers; returns how many tokens of each prompt are held.
 
         At most all but the last token: one must run, or there is nothing to sample from.
         """
         if any(self.tables):
             raise ValueError("Only empty rows can adopt a prefix; this cache holds tokens.")
-        self.tables = [self.store.prefix.match(prompt, extra) for prompt in prompts]
+        each = zip(prompts, extras or [()] * len(prompts), strict=True)
+        self.tables = [self.store.prefix.match(prompt, extra) for prompt, extra in each]
         held = [len(table) * self.store.block_size for table in self.tables]
         self.lengths = torch.tensor(held, dtype=torch.int64, device=self.lengths.device)
         return held
 
-    def keep(self, sequences: Sequence[Sequence[int]], extra: Sequence[object] = ()) -> None:
+    def keep(
+        self, sequences: Sequence[Sequence[int]], extras: Sequence[Sequence[object]] | None = None
+    ) -> None:
         """Let the prefix cache remember the rows' full blocks; `sequences` are the tokens, answers included."""
-        for tokens, table, length in zip(sequences, self.tables, self.lengths.tolist(), strict=True):
+        extras = extras or [()] * len(sequences)
+        for tokens, table, length, extra in zip(
+            sequences, self.tables, self.lengths.tolist(), extras, strict=True
+        ):
             self.store.prefix.insert(tokens[:length], table, extra)
 
     def swap_out(self, row: int) -> Content:

@@ -55,6 +55,11 @@ class Prefix:
         raise NotImplementedError
 
 
+def with_adapter(extra: Sequence[object], adapter: str | None) -> tuple[object, ...]:
+    """What numbers depend on that were computed with an adapter: one name means one adapter wherever it is shared."""
+    return tuple(extra) if adapter is None else (*extra, ("adapter", adapter))
+
+
 def allocate(pool: BlockPool, prefix: Prefix, count: int) -> list[int]:
     """Blocks from the pool; when it is short, what only the prefix cache remembers is evicted first.
 

@@ -13,6 +13,9 @@ import torch
 from torch import Tensor
 
 from ..cache import Cache, CacheFull, StaticCache
+from ..cache.prefix import with_adapter
+from ..models.lora import NO_ADAPTERS, NoAdapters
+from ..models.passing import PLAIN, Channels
 from ..sampling import Constraint, NoToken, SamplingParams, Stream
 from ..sampling.sampler import GREEDY
 from .answer import Answer
@@ -21,7 +24,7 @@ from .compiled import Compiled, Model
 from .completion import Completion
 from .draft import NOTHING
 from .drafter import Drafter, NoDraft
-from .inputs import as_ids, check, matchers
+from .inputs import as_ids, check, for_generation, matchers, numbers
 from .row import Row
 from .step import branched, forward, propose, verify
 
@@ -45,6 +48,9 @@ def generate(
     on_token: OnToken | None = None,
     drafter: Drafter = NO_DRAFT,
     constraint: Constraint | Sequence[Constraint | None] | None = None,
+    adapters: NoAdapters = NO_ADAPTERS,
+    adapter: str | Sequence[str | None] | None = None,
+    channels: Channels = PLAIN,
 ) -> list[Completion]:
     """Complete every prompt by at most `max_new_tokens` tokens, all in one batch. Greedy unless `params` says
     otherwise.
@@ -57,7 +63,8 @@ def generate(
     text)` sees each token as it is known, with the text that is certain by then; an exception from it ends generation
     and reaches the caller. `drafter` guesses chains or trees of tokens that are verified in one pass: the answers'
     distribution stays the model's, and greedy answers stay as they are. `constraint`, one for all rows or one or None
-    for each, says which tokens may come.
+    for each, says which tokens may come. `adapter`, one name or one or None for each row, is one of the bank
+    `adapters`; a prefix is then shared with rows of the same adapter only. `channels` is told to every forward.
     Bad input raises ValueError before the first forward. What only one row cannot do raises when it comes to that, and
     names the row and the token: NoToken where a grammar allows nothing or the logits are no numbers.
     """
@@ -73,6 +80,7 @@ def generate(
         raise ValueError("stop strings are found in text, so they need tokenizer=….")
     if prefill_chunk is not None and prefill_chunk < 1:
         raise ValueError(f"prefill_chunk must be 1 or more, got {prefill_chunk}.")
+    told, chosen = for_generation(channels), numbers(adapter, adapters, len(ids))
     held_to = matchers(constraint, len(ids), model.config.vocab_size)
     ends = frozenset(model.config.eos_ids if eos_ids is None else eos_ids)
     answers = [Answer(max_new_tokens, ends, tokenizer, stop) for _ in ids]
@@ -110,10 +118,14 @@ def generate(
         for i, (prompt, answer, p, matcher) in enumerate(zip(ids, answers, settings, held_to, strict=True))
     ]
 
-    held = cache.adopt(ids, extra)
+    def channels_over(width: int) -> Channels:
+        return adapters.beside(told, [[number] * width for number in chosen], cache.lengths.device)
+
+    extras = [with_adapter(extra, None if n < 0 else adapters.names[n]) for n in chosen]
+    held = cache.adopt(ids, extras)
     for result, count in zip(results, held, strict=True):
         result.num_cached_tokens = count
-    hidden = _prefill(model, ids, held, cache, prefill_chunk or longest)
+    hidden = _prefill(model, ids, held, cache, prefill_chunk or longest, channels_over)
     cache.prompt_ended()
     written = [len(prompt) for prompt in ids]  # positions of each row that stand in the cache
     live, drafts, tree = list(range(len(ids))), [NOTHING] * len(ids), None
@@ -144,11 +156,11 @@ def generate(
                 for i, draft in zip(live, drafts, strict=True):
                     fed[i] = [answers[i].tokens[-1], *draft.tokens]
                     written[i] += len(fed[i])
-                hidden = forward(model, cache if tree is None else tree, fed)
+                hidden = forward(model, cache if tree is None else tree, fed, channels_over)
     finally:
         for row in rows:
             drafter.forget(row.key)
-    cache.keep([prompt + answer.tokens for prompt, answer in zip(ids, answers, strict=True)], extra)
+    cache.keep([prompt + answer.tokens for prompt, answer in zip(ids, answers, strict=True)], extras)
     for result, answer in zip(results, answers, strict=True):
         result.tokens, result.text = answer.tokens, answer.text
         result.finish_reason = answer.finish_reason or "length"
@@ -171,7 +183,14 @@ def _tell(row: int, answer: Answer, tokens: list[int], on_token: OnToken | None)
     return len(tokens)
 
 
-def _prefill(model: Model, prompts: list[list[int]], held: list[int], cache: Cache, chunk: int) -> Tensor:
+def _prefill(
+    model: Model,
+    prompts: list[list[int]],
+    held: list[int],
+    cache: Cache,
+    chunk: int,
+    channels: Callable[[int], Channels],
+) -> Tensor:
     """Run what the cache does not hold of the prompts, in chunks; returns each row's last hidden state (B, D)."""
     tokens, pos = pad([prompt[start:] for prompt, start in zip(prompts, held, strict=True)])
     pos = torch.where(pos >= 0, pos + torch.tensor(held)[:, None], pos)
@@ -180,7 +199,7 @@ def _prefill(model: Model, prompts: list[list[int]], held: list[int], cache: Cac
     found: Tensor | None = None
     for at in range(0, tokens.shape[1], chunk):
         part = pos[:, at : at + chunk]
-        hidden = model.hidden(tokens[:, at : at + chunk], part, cache)
+        hidden = model.hidden(tokens[:, at : at + chunk], part, cache, channels(part.shape[1]))
         is_last = (part == last[:, None]) & (part >= 0)
         picked = hidden[torch.arange(len(prompts), device=hidden.device), is_last.int().argmax(1)]
         found = picked if found is None else torch.where(is_last.any(1)[:, None], picked, found)

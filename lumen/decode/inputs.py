@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..models.lora import NoAdapters
+from ..models.passing import Channels
 from ..sampling import Constraint, Matcher
 from .row import started
 
@@ -63,3 +65,21 @@ def matchers(
             f"{len(each)} constraints for {count} prompts; give one, or one (or None) per prompt."
         )
     return [None if one is None else started(one, size) for one in each]
+
+
+def numbers(adapter: str | Sequence[str | None] | None, bank: NoAdapters, count: int) -> list[int]:
+    """Each row's adapter by its place in the bank, -1 for none."""
+    each = [adapter] * count if adapter is None or isinstance(adapter, str) else list(adapter)
+    if len(each) != count:
+        raise ValueError(f"{len(each)} adapters for {count} prompts; give one, or one (or None) per prompt.")
+    return [bank.number(name) for name in each]
+
+
+def for_generation(channels: Channels) -> Channels:
+    """What may be told to every forward of an answer. The adapters' place is taken by those of each row."""
+    if channels.lora is not None or not channels.causal:
+        raise ValueError(
+            "Answers are generated token by token, so channels must be causal; adapters are chosen by name: adapter=… "
+            "beside adapters=…."
+        )
+    return channels

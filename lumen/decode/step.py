@@ -11,7 +11,7 @@ the cache: a rectangle of rows here (`forward`), blocks and tables in the engine
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from ..cache import Cache, Tree
+from ..models.passing import PLAIN, Channels
 from ..sampling import NoToken, distribution
 from .accept import accept
 from .draft import NOTHING, Draft
@@ -73,9 +74,14 @@ def branched(cache: Cache, drafts: Mapping[int, Draft]) -> Tree | None:
     return Tree(cache, shapes)
 
 
-def forward(model: Model, cache: Cache, new: Sequence[Sequence[int]]) -> Tensor:
+def forward(
+    model: Model,
+    cache: Cache,
+    new: Sequence[Sequence[int]],
+    channels: Callable[[int], Channels] = lambda width: PLAIN,
+) -> Tensor:
     """Run every row's new tokens behind what the cache holds of it; a row without any rests (position -1). In a `Tree`
-    they stand where the tree says.
+    they stand where the tree says. `channels(width)` is told beside a rectangle of that width.
 
     Returns the final hidden states (N, D) of the N new tokens, row by row.
     """
@@ -90,8 +96,8 @@ def forward(model: Model, cache: Cache, new: Sequence[Sequence[int]]) -> Tensor:
     if any(len(row) < width for row in new):
         real = torch.tensor([[i < len(row) for i in range(width)] for row in new], device=device)
         pos = torch.where(real, pos, -1)
-        return model.hidden(tokens, pos, cache)[real]
-    return model.hidden(tokens, pos, cache).flatten(0, 1)
+        return model.hidden(tokens, pos, cache, channels(width))[real]
+    return model.hidden(tokens, pos, cache, channels(width)).flatten(0, 1)
 
 
 @dataclass

@@ -11,7 +11,7 @@ that reads each token's own (Sheng et al. 2023, S-LoRA, section 5) does not.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -19,22 +19,45 @@ from torch.nn.functional import linear
 
 from ..config import ModelConfig
 from .describe import layer_matrices
+from .passing import Channels
 
 Adapter = Mapping[str, tuple[Tensor, Tensor]]
 
 
-class Adapters:
-    """A bank of adapters for one model. Each maps "blocks.3.attn.qkv" to (A, B); scale B beforehand.
+class NoAdapters:
+    """The null object: the model as it is. Names become numbers, and numbers what a forward is told."""
+
+    names: tuple[str, ...] = ()
+
+    def number(self, name: str | None) -> int:
+        """An adapter's place in the bank, -1 for None. ValueError for a name that is not here."""
+        if name is None:
+            return -1
+        if name not in self.names:
+            held = ", ".join(map(repr, self.names)) or "none; hand over adapters=… beside the model"
+            raise ValueError(f"There is no adapter {name!r} here. There are: {held}.")
+        return self.names.index(name)
+
+    def beside(self, channels: Channels, rows: Sequence[Sequence[int]], device: torch.device) -> Channels:
+        """`channels` with each token's adapter, `rows` (B, T) of numbers; as they are where nobody has one."""
+        return channels
+
+
+NO_ADAPTERS = NoAdapters()
+
+
+class Adapters(NoAdapters):
+    """A bank of adapters for one model, by name. Each maps "blocks.3.attn.qkv" to (A, B); scale B beforehand.
 
     Ranks may differ, and an adapter need not change every matrix. Raises ValueError for a name or shape that the model
     does not have.
     """
 
-    def __init__(self, config: ModelConfig, adapters: Sequence[Adapter]):
+    def __init__(self, config: ModelConfig, adapters: Mapping[str, Adapter]):
         if not adapters:
             raise ValueError("A bank holds one adapter at least; a model without any needs no bank.")
-        self.count = len(adapters)
-        ranks = [max((a.shape[0] for a, _ in adapter.values()), default=0) for adapter in adapters]
+        self.names, self.count = tuple(adapters), len(adapters)
+        ranks = [max((a.shape[0] for a, _ in adapter.values()), default=0) for adapter in adapters.values()]
         self.owner = torch.repeat_interleave(torch.arange(self.count), torch.tensor(ranks))
         self.down: dict[str, Tensor] = {}
         self.up: dict[str, Tensor] = {}
@@ -45,9 +68,9 @@ class Adapters:
             if ".experts." not in name
         }
         first = 0
-        for number, (adapter, rank) in enumerate(zip(adapters, ranks, strict=True)):
+        for (called, adapter), rank in zip(adapters.items(), ranks, strict=True):
             for name, (a, b) in adapter.items():
-                self._check(number, name, a, b, shapes)
+                self._check(called, name, a, b, shapes)
                 if name not in self.down:
                     outputs, inputs = shapes[name]
                     self.down[name] = a.new_zeros(len(self.owner), inputs)
@@ -57,10 +80,10 @@ class Adapters:
             first += rank
 
     @staticmethod
-    def _check(number: int, name: str, a: Tensor, b: Tensor, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    def _check(called: str, name: str, a: Tensor, b: Tensor, shapes: Mapping[str, tuple[int, ...]]) -> None:
         if name not in shapes:
             raise ValueError(
-                f"Adapter {number} changes {name!r}, which is no matrix that adapters reach here. "
+                f"Adapter {called!r} changes {name!r}, which is no matrix that adapters reach here. "
                 f"Those are {', '.join(sorted({n.split('.', 2)[2] for n in shapes}))} of each block."
             )
         outputs, inputs = shapes[name]
@@ -71,9 +94,14 @@ class Adapters:
             or len(a) != b.shape[1]
         ):
             raise ValueError(
-                f"Adapter {number}, {name}: A must be (rank, {inputs}) and B ({outputs}, rank), "
+                f"Adapter {called!r}, {name}: A must be (rank, {inputs}) and B ({outputs}, rank), "
                 f"got {tuple(a.shape)} and {tuple(b.shape)}."
             )
+
+    def beside(self, channels: Channels, rows: Sequence[Sequence[int]], device: torch.device) -> Channels:
+        if all(number < 0 for row in rows for number in row):
+            return channels
+        return replace(channels, lora=self.route(torch.tensor(rows, device=device)))
 
     def route(self, rows: Tensor) -> Routed:
         """Tokens (B, T) to adapters: `rows` holds numbers from 0, -1 for the model as it is."""

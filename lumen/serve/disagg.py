@@ -69,6 +69,11 @@ def serve(
     ValueError for a request that fits no pool, RuntimeError with the worker's words if one fails, TimeoutError.
     """
     for request in requests:
+        if request.adapter is not None:
+            raise ValueError(
+                f"{request.id!r} asks for adapter {request.adapter!r}, and the two workers hold none; merge it into "
+                "the weights that `load` returns, or use one engine."
+            )
         Scheduler(BlockPool(decode.num_blocks, decode.block_size)).check(request)
         if len(request.prompt) > prefill.num_blocks * prefill.block_size:
             raise ValueError(

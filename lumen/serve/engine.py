@@ -31,8 +31,12 @@ from ..cache.prefix import HashPrefix, NoPrefix, Prefix
 from ..cache.radix import RadixPrefix
 from ..decode.answer import Answer
 from ..decode.drafter import Drafter
+from ..decode.inputs import for_generation
+from ..models.lora import NO_ADAPTERS, NoAdapters
+from ..models.passing import PLAIN, Channels
 from ..sampling import NoToken
 from .counters import Counters
+from .forward import Told
 from .request import Delta, Request, SequenceState, Times, TokenLogprobs
 from .runner import NO_DRAFT, Runner
 from .scheduler import Limits, Plan, Scheduler
@@ -57,7 +61,8 @@ class Engine:
     is verified, several tokens a step; it gets what is left of the token budget and of the blocks, and an answer's
     distribution stays as it is.
     `make_store(model, num_blocks, block_size)` makes the memory; the default holds keys and values as they are.
-    `clock` gives seconds; requests carry their `arrival` on the same one.
+    `clock` gives seconds; requests carry their `arrival` on the same one. A request may name one of the bank
+    `adapters`; `channels` is told to every forward.
     """
 
     def __init__(
@@ -72,6 +77,8 @@ class Engine:
         drafter: Drafter = NO_DRAFT,
         make_store: Callable[[Model, int, int], BlockStore] = BlockStore.for_model,
         clock: Callable[[], float] = time.monotonic,
+        adapters: NoAdapters = NO_ADAPTERS,
+        channels: Channels = PLAIN,
     ):
         if prefix not in PREFIXES:
             raise ValueError(f"prefix is one of {', '.join(PREFIXES)}, got {prefix!r}.")
@@ -79,7 +86,7 @@ class Engine:
         self.store = make_store(model, num_blocks, block_size)
         self.store.prefix = _prefix(prefix, self.store)
         self.scheduler = Scheduler(self.store.pool, self.store.prefix, limits)
-        self.runner = Runner(model, self.store, drafter)
+        self.runner = Runner(model, self.store, drafter, Told(for_generation(channels), adapters))
         self.counters = Counters(accepted_per_position=(0,) * drafter.max_drafts)
         self.last_plan = Plan()  # what the latest step did, for those who draw timelines
         self._live: dict[str, tuple[SequenceState, Answer, list[float]]] = {}
@@ -88,6 +95,7 @@ class Engine:
         """Raise ValueError, with a sentence, for a request that this engine can never serve."""
         config = self.model.config
         self.scheduler.check(request)
+        self.runner.told.adapters.number(request.adapter)
         bad = next((t for t in request.prompt if not 0 <= t < config.vocab_size), None)
         if bad is not None:
             raise ValueError(

@@ -7,6 +7,7 @@ Bucketed   one token of each sequence: one compiled graph for each bucket of row
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -16,37 +17,49 @@ from ..cache.decode_batch import DecodeBatch, bucket
 from ..cache.packed import PackedCache, Segment
 from ..cache.store import BlockStore
 from ..decode.compiled import Compiled, Model
+from ..models.lora import NO_ADAPTERS, NoAdapters
+from ..models.passing import PLAIN, Channels
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the model is told beside tokens: `channels` in every step, and of the bank `adapters` each token's own."""
+
+    channels: Channels = PLAIN
+    adapters: NoAdapters = NO_ADAPTERS
 
 
 class Forward(Protocol):
     """Computes the segments of a step; their blocks are reserved."""
 
-    def __call__(self, tokens: Sequence[int], segments: Sequence[Segment]) -> Tensor:
-        """tokens of all segments, one behind the other (N) -> final hidden states (N, D)."""
+    def __call__(self, tokens: Sequence[int], segments: Sequence[Segment], adapters: Sequence[int]) -> Tensor:
+        """Tokens of all segments, one behind the other, and each one's adapter (N) -> final hidden states (N, D)."""
 
 
 class Packed:
     """Everything in one row, see `lumen.cache.packed`."""
 
-    def __init__(self, model: Model, store: BlockStore):
-        self.model, self.store = model, store
+    def __init__(self, model: Model, store: BlockStore, told: Told):
+        self.model, self.store, self.told = model, store, told
 
-    def __call__(self, tokens: Sequence[int], segments: Sequence[Segment]) -> Tensor:
+    def __call__(self, tokens: Sequence[int], segments: Sequence[Segment], adapters: Sequence[int]) -> Tensor:
         cache = PackedCache(self.store, segments)
-        return self.model.hidden(torch.tensor([tokens], device=cache.pos.device), cache.pos, cache)[0]
+        channels = self.told.adapters.beside(self.told.channels, [adapters], self.store.device)
+        ids = torch.tensor([tokens], device=self.store.device)
+        return self.model.hidden(ids, cache.pos, cache, channels)[0]
 
 
 class Bucketed:
     """Steps that only decode run the compiled model, padded to a bucket; the buckets' batches are kept."""
 
-    def __init__(self, model: Compiled, store: BlockStore):
-        self.model, self.store = model, store
-        self._packed = Packed(model, store)
+    def __init__(self, model: Compiled, store: BlockStore, told: Told):
+        self.model, self.store, self.told = model, store, told
+        self._packed = Packed(model, store, told)
         self._batches: dict[tuple[int, int], DecodeBatch] = {}
 
-    def __call__(self, tokens: Sequence[int], segments: Sequence[Segment]) -> Tensor:
+    def __call__(self, tokens: Sequence[int], segments: Sequence[Segment], adapters: Sequence[int]) -> Tensor:
         if any(segment.count > 1 for segment in segments):
-            return self._packed(tokens, segments)
+            return self._packed(tokens, segments, adapters)
         rows = bucket(len(segments), self.model.rows)
         positions = self.model.capacity(max(segment.end for segment in segments))
         shape = rows, -(-positions // self.store.block_size)
@@ -54,10 +67,13 @@ class Bucketed:
             self._batches[shape] = DecodeBatch(self.store, *shape)
         batch = self._batches[shape]
         batch.load(segments)
-        padded = torch.tensor([[*tokens, *[0] * (rows - len(tokens))]], device=batch.pos.device)
-        return self.model.hidden(padded, batch.pos, batch)[0, : len(tokens)]
+        free = rows - len(tokens)
+        ids = torch.tensor([[*tokens, *[0] * free]], device=self.store.device)
+        chosen = [*adapters, *[-1] * free]
+        channels = self.told.adapters.beside(self.told.channels, [chosen], self.store.device)
+        return self.model.hidden(ids, batch.pos, batch, channels)[0, : len(tokens)]
 
 
-def forward_for(model: Model, store: BlockStore) -> Forward:
+def forward_for(model: Model, store: BlockStore, told: Told) -> Forward:
     """Who computes the steps of this model."""
-    return Bucketed(model, store) if isinstance(model, Compiled) else Packed(model, store)
+    return Bucketed(model, store, told) if isinstance(model, Compiled) else Packed(model, store, told)

@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ..cache.prefix import with_adapter
+
 if TYPE_CHECKING:
     from ..sampling import Constraint, SamplingParams
 
@@ -24,9 +26,9 @@ class Request:
     """One prompt and how to answer it.
 
     `params` None is greedy. `stop` strings need an engine with a tokenizer. The smaller `priority`, the sooner.
-    `extra` is what else cached numbers depend on (tenant, adapter, salt). `logprobs` k asks for each drawn token's
+    `extra` is what else cached numbers depend on (tenant, salt). `logprobs` k asks for each drawn token's
     log-probability and the k likeliest. `constraint` makes the matcher of a grammar, which says what tokens may come.
-    `arrival` is seconds on `time.monotonic`.
+    `adapter` names one of the engine's. `arrival` is seconds on `time.monotonic`, or on the engine's own clock.
     """
 
     id: str
@@ -42,7 +44,13 @@ class Request:
     keep_stop: bool = False
     skip_special: bool = True
     constraint: Constraint | None = None
+    adapter: str | None = None
     arrival: float = field(default_factory=time.monotonic)
+
+    @property
+    def cached_under(self) -> tuple[object, ...]:
+        """What must be equal, beside the tokens, for two requests to share cached numbers."""
+        return with_adapter(self.extra, self.adapter)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from ..decode.row import Row, started
 from ..decode.step import propose, verify
 from ..sampling import Stream
 from ..sampling.sampler import GREEDY
-from .forward import forward_for
+from .forward import Told, forward_for
 from .request import SequenceState, TokenLogprobs
 from .scheduler import Plan, Swap, Work
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("lumen.serve")
 
-NO_DRAFT = NoDraft()
+NO_DRAFT, NOTHING_TOLD = NoDraft(), Told()
 
 
 @dataclass
@@ -49,14 +49,16 @@ class Outcome:
 class Runner:
     """Owns the model, the block store's content, the drafter and the random streams; the scheduler owns the tables."""
 
-    def __init__(self, model: Model, store: BlockStore, drafter: Drafter = NO_DRAFT):
+    def __init__(
+        self, model: Model, store: BlockStore, drafter: Drafter = NO_DRAFT, told: Told = NOTHING_TOLD
+    ):
         if drafter.max_nodes:
             raise ValueError(
                 f"{type(drafter).__name__} drafts trees, and the engine verifies chains only. Let it draft chains "
                 "(max_nodes = 0), or use `generate`."
             )
         self.model, self.store, self.drafter = model, store, drafter
-        self.forward = forward_for(model, store)
+        self.told, self.forward = told, forward_for(model, store, told)
         self._rows: dict[str, Row] = {}
         self._drafts: dict[str, Draft] = {}
         self._host: dict[str, Content] = {}
@@ -114,7 +116,10 @@ class Runner:
         # Answers first, by their drafts and length, and prompts last: neighbours of like shape are then read together.
         works = sorted(works, key=lambda w: (w.count, w.start + w.count))
         segments = [Segment(w.sequence.table, w.start, w.count) for w in works]
-        hidden = self.forward([t for w in works for t in w.sequence.span(w.start, w.count)], segments)
+        tokens = [t for w in works for t in w.sequence.span(w.start, w.count)]
+        number = self.told.adapters.number
+        adapters = [n for w in works for n in [number(w.sequence.request.adapter)] * w.count]
+        hidden = self.forward(tokens, segments, adapters)
         chosen: list[SequenceState] = []
         places: list[int] = []  # the last known token of a sequence and the drafts behind it
         at = 0

@@ -133,7 +133,7 @@ class Scheduler:
     def _take_blocks(self, sequence: SequenceState) -> bool:
         """Blocks for every token that is known: prefix hits first, new ones behind. All or nothing."""
         if not sequence.swapped:
-            sequence.table = self.prefix.match(sequence.tokens, sequence.request.extra)
+            sequence.table = self.prefix.match(sequence.tokens, sequence.request.cached_under)
         missing = self._blocks_for(sequence.total) - len(sequence.table)
         if missing > self.pool.num_free + self.prefix.num_evictable():
             self._release(sequence)
@@ -232,7 +232,9 @@ class Scheduler:
         self.pool.audit([*(s.table for s in self.running + self.waiting), self.prefix.blocks()])
 
     def _remember(self, sequence: SequenceState) -> None:
-        self.prefix.insert(sequence.tokens[: sequence.computed], sequence.table, sequence.request.extra)
+        self.prefix.insert(
+            sequence.tokens[: sequence.computed], sequence.table, sequence.request.cached_under
+        )
 
     def _release(self, sequence: SequenceState) -> None:
         self.pool.release(sequence.table)
