@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from lumen.sampling import SamplingParams, distribution, draw, generators
-from lumen.sampling.sampler import GREEDY
+from lumen.sampling import NoToken, SamplingParams, distribution, draw, generators
+from lumen.sampling.sampler import GREEDY, LARGE, SMALL
 
 
 def kept(logits, **settings) -> list[set[int]]:
@@ -105,7 +105,7 @@ def test_half_precision_logits_are_lifted_to_fp32():
     assert distribution(torch.randn(1, 9, dtype=torch.bfloat16), SamplingParams()).dtype == torch.float32
 
 
-@pytest.mark.parametrize("temperature", [1e-30, 1e-6])
+@pytest.mark.parametrize("temperature", [1e-9, 1e-6])
 def test_a_tiny_temperature_is_greedy_not_nan(temperature):
     probs = distribution(torch.tensor([[5.0, 4.0, -80.0]]), SamplingParams(temperature=temperature))
     assert probs.tolist() == [[1.0, 0.0, 0.0]]
@@ -155,6 +155,11 @@ def test_the_last_token_with_mass_is_reachable_and_the_edge_is_safe():
         assert draw(probs, generators([SamplingParams(seed=seed)])).tolist() == [1]
 
 
+NUMBERS = (
+    "temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "presence_penalty", "frequency_penalty"
+)  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "settings, sentence",
     [
@@ -168,11 +173,63 @@ def test_the_last_token_with_mass_is_reachable_and_the_edge_is_safe():
         ({"repetition_penalty": 0.0}, "repetition_penalty"),
         ({"presence_penalty": math.nan}, "presence_penalty"),
         ({"logit_bias": {1: math.nan}}, "logit_bias"),
+        *(
+            ({name: bad}, name)
+            for name in NUMBERS
+            for bad in (1e39, -1e39, math.nan, -math.inf, "1", None, True)
+        ),
+        ({"temperature": 1e-300}, "greedy"),
+        ({"repetition_penalty": 1e-39}, "repetition_penalty"),
+        ({"logit_bias": {1: math.inf}}, "logit_bias"),
+        ({"logit_bias": {1: 1e39}}, "token 1"),
+        ({"logit_bias": {1: "5"}}, "logit_bias"),
     ],
 )
 def test_settings_out_of_range_get_a_sentence(settings, sentence):
     with pytest.raises(ValueError, match=sentence):
         SamplingParams(**settings)
+
+
+@pytest.mark.parametrize("top", [1e4, 3e38, -3e38, 1e-40])
+def test_no_setting_within_its_range_makes_a_number_that_is_none(top):
+    """Every pair of extremes, on logits up to the largest of fp32: a distribution, or a sentence that says why none."""
+    logits = torch.tensor([[top, -top, 0.0, top / 2, 1.0, -math.inf]])
+    ends = {
+        "temperature": (0, SMALL, LARGE), "top_k": (0, 1, 10**9), "top_p": (0, 1), "min_p": (0, 1), "typical_p": (0, 1),
+        "repetition_penalty": (SMALL, LARGE), "presence_penalty": (-LARGE, LARGE), "frequency_penalty": (-LARGE, LARGE),
+        "logit_bias": ({0: -LARGE}, {1: LARGE, 2: -math.inf}),
+    }  # fmt: skip
+    settings = [{name: value} for name, values in ends.items() for value in values]
+    for one in settings:
+        for other in settings:
+            params = SamplingParams(**{**one, **other})
+            try:
+                probs = distribution(logits, params, [[0, 1]], [[1, 2, 3]])
+            except NoToken as error:
+                assert abs(top) > 1e30 and "no numbers" in str(error)  # the penalties took them beyond fp32
+                continue
+            assert probs.isfinite().all() and probs.sum() == pytest.approx(1, abs=1e-5)
+            assert probs[0, 5] == 0
+
+
+def test_logits_that_are_no_numbers_get_a_sentence_and_single_ones_of_minus_infinity_are_fine():
+    sound = torch.tensor([0.0, -math.inf, 1.0, -math.inf])
+    for params in (SamplingParams(), SamplingParams(temperature=0), SamplingParams(top_p=0.5, min_p=0.1)):
+        assert distribution(sound[None], params)[0, 1] == 0
+        for bad, words in ((math.nan, "nan"), (math.inf, "inf")):
+            for place in range(4):
+                logits = torch.stack([sound, sound, sound])
+                logits[1, place] = bad
+                with pytest.raises(NoToken, match=rf"Row 1 has logits that are no numbers \({words}\)"):
+                    distribution(logits, params)
+                allowed = torch.arange(4).expand(3, 4) != place  # a mask over it hides nothing
+                with pytest.raises(NoToken, match="Row 1"):
+                    distribution(logits, params, allowed=allowed)
+        with pytest.raises(NoToken, match="Row 0 is allowed no token"):
+            distribution(torch.full((1, 4), -math.inf), params)
+    forbidden = SamplingParams(logit_bias={0: -math.inf, 2: -math.inf})
+    with pytest.raises(NoToken, match="Row 0 is allowed no token"):
+        distribution(sound[None], forbidden)
 
 
 def test_misuse_of_distribution_gets_a_sentence():

@@ -10,11 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 
 import torch
 from torch import Tensor
 
 from . import filters
+
+SMALL, LARGE = 1e-9, 1e9  # what a setting may be
 
 
 class NoToken(ValueError):
@@ -30,7 +33,8 @@ class SamplingParams:
     """How one request turns logits into a token. The defaults sample from the model as it is.
 
     temperature 0 is greedy. `seed` makes a request's draws its own, whatever shares its batch; None takes a
-    random seed.
+    random seed. A bias of -inf forbids its token. ValueError for a number outside its range: all are small enough that
+    nothing made of them and of finite logits overflows in fp32.
     """
 
     temperature: float = 1.0
@@ -46,28 +50,33 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         limits = (
-            ("temperature", 0.0, math.inf, "0 (greedy) or more"),
-            ("top_k", 0, math.inf, "0 (off) or a count"),
-            ("top_p", 0.0, 1.0, "between 0 and 1 (off)"),
-            ("min_p", 0.0, 1.0, "between 0 (off) and 1"),
-            ("typical_p", 0.0, 1.0, "between 0 and 1 (off)"),
-            ("presence_penalty", -math.inf, math.inf, "a finite number"),
-            ("frequency_penalty", -math.inf, math.inf, "a finite number"),
+            ("temperature", SMALL, LARGE, f"0 (greedy) or between {SMALL:g} and {LARGE:g}", 0),
+            ("top_k", 0, LARGE, f"0 (off) or a count up to {LARGE:g}", 0),
+            ("top_p", 0, 1, "between 0 and 1 (off)", 1),
+            ("min_p", 0, 1, "between 0 (off) and 1", 0),
+            ("typical_p", 0, 1, "between 0 and 1 (off)", 1),
+            ("repetition_penalty", SMALL, LARGE, f"between {SMALL:g} and {LARGE:g} (1 is off)", 1),
+            ("presence_penalty", -LARGE, LARGE, f"between {-LARGE:g} and {LARGE:g} (0 is off)", 0),
+            ("frequency_penalty", -LARGE, LARGE, f"between {-LARGE:g} and {LARGE:g} (0 is off)", 0),
         )
-        for name, low, high, rule in limits:
+        for name, low, high, rule, off in limits:
             value = getattr(self, name)
-            if not (low <= value <= high) or math.isinf(value):
+            if not _is_number(value) or not (low <= value <= high or value == off):
                 raise ValueError(f"{name} must be {rule}, got {value!r}.")
-        if not 0 < self.repetition_penalty < math.inf:
-            raise ValueError(
-                f"repetition_penalty must be positive (1 is off), got {self.repetition_penalty!r}."
-            )
-        if any(math.isnan(bias) or bias == math.inf for bias in self.logit_bias.values()):
-            raise ValueError("logit_bias values must be finite numbers, or -inf to forbid a token.")
+        for token, bias in self.logit_bias.items():
+            if not _is_number(bias) or not (-LARGE <= bias <= LARGE or bias == -math.inf):
+                raise ValueError(
+                    f"logit_bias must be between {-LARGE:g} and {LARGE:g}, or -inf to forbid a token; token {token!r} "
+                    f"has {bias!r}."
+                )
 
     @property
     def penalizes(self) -> bool:
         return (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != (1.0, 0.0, 0.0)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 GREEDY = SamplingParams(temperature=0.0)

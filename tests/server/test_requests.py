@@ -117,7 +117,7 @@ def test_no_other_prompt(prompt):
 @pytest.mark.parametrize(
     ("field", "bad"),
     [
-        ("temperature", [-0.1, 2.1, "1", True, [], 10**400]),
+        ("temperature", [-0.1, 2.1, "1", True, [], 10**400, 1e-300]),
         ("top_p", [-0.1, 1.1, "x"]),
         ("min_p", [-0.1, 1.1]),
         ("top_k", [-2, 1.5, 10**30, "5", False]),

@@ -86,18 +86,21 @@ def read_options(fields: Fields, card: ModelCard, limit: int | None, logprobs: i
 
 
 def _sampling(fields: Fields, card: ModelCard) -> SamplingParams:
-    return SamplingParams(
-        temperature=fields.number("temperature", 1.0, 0, 2),
-        top_k=max(0, min(fields.integer("top_k", 0, -1, INT64), card.vocab_size)),  # -1 is "off" in vLLM
-        top_p=fields.number("top_p", 1.0, 0, 1),
-        min_p=fields.number("min_p", 0.0, 0, 1),
-        typical_p=fields.number("typical_p", 1.0, 0, 1),
-        repetition_penalty=fields.number("repetition_penalty", 1.0, 0.01, 2),
-        presence_penalty=fields.number("presence_penalty", 0.0, -2, 2),
-        frequency_penalty=fields.number("frequency_penalty", 0.0, -2, 2),
-        logit_bias=_biases(fields.get("logit_bias"), card.vocab_size),
-        seed=fields.integer("seed", None, -(2**63), INT64),
-    )
+    try:
+        return SamplingParams(
+            temperature=fields.number("temperature", 1.0, 0, 2),
+            top_k=max(0, min(fields.integer("top_k", 0, -1, INT64), card.vocab_size)),  # -1 is "off" in vLLM
+            top_p=fields.number("top_p", 1.0, 0, 1),
+            min_p=fields.number("min_p", 0.0, 0, 1),
+            typical_p=fields.number("typical_p", 1.0, 0, 1),
+            repetition_penalty=fields.number("repetition_penalty", 1.0, 0.01, 2),
+            presence_penalty=fields.number("presence_penalty", 0.0, -2, 2),
+            frequency_penalty=fields.number("frequency_penalty", 0.0, -2, 2),
+            logit_bias=_biases(fields.get("logit_bias"), card.vocab_size),
+            seed=fields.integer("seed", None, -(2**63), INT64),
+        )
+    except ValueError as error:  # a temperature of 1e-300: all else has a narrower range here
+        raise BadRequest(str(error), param="temperature") from None
 
 
 def _biases(value: Any, vocab: int) -> dict[int, float]:
