@@ -79,8 +79,6 @@ class WordMatcher:
 
 
 def spelled(words: Sequence[str], encode: Callable[[str], list[int]]) -> list[tuple[int, ...]]:
-    """The runs of each word, at the start of a text and behind a blank. `encode` may begin every text with the same
-    tokens; they are left out."""
-    before = len(encode(""))
+    """The runs of each word, at the start of a text and behind a blank. `encode` adds no special tokens."""
     ways = (way for word in words for way in (word.lstrip(), " " + word.lstrip()))
-    return list(dict.fromkeys(tuple(encode(way)[before:]) for way in ways))
+    return list(dict.fromkeys(tuple(encode(way)) for way in ways))

@@ -73,7 +73,7 @@ def raws(draw: st.DrawFn, path: str, dice: Random) -> bytes:
     """The bytes of a body: as they should be, or in another encoding, cut, doubled, too deep, too long, or noise."""
     text = json.dumps(draw(bodies(path, dice)), ensure_ascii=dice.random() < 0.5)
     raw = text.encode(errors="surrogatepass")
-    match dice.randrange(36):
+    match dice.randrange(40):
         case 0:
             return raw[: dice.randrange(len(raw))]
         case 1:
@@ -85,7 +85,7 @@ def raws(draw: st.DrawFn, path: str, dice: Random) -> bytes:
             return raw[:-1] + b', "user": ' + b'{"a":' * deep + b"1" + b"}" * deep + b"}"
         case 4:  # a name twice
             return raw[:-1] + b", " + raw[1:]
-        case 5:
+        case 5 | 9 | 10:
             return raw + b" " * 30_000
         case 6:
             return draw(st.binary(max_size=60))

@@ -10,9 +10,10 @@ import pytest
 from openai.types import completion_create_params as completions
 from openai.types.chat import completion_create_params as chat
 
+from lumen.io.tokenizer import Tokenizer
 from lumen.server.api.errors import ApiError
 from lumen.server.api.fields import Fields, parse
-from lumen.server.api.known import HARMLESS, OF_CHAT, OF_TEXT, REFUSED
+from lumen.server.api.known import HARMLESS, OF_CHAT, REFUSED
 from lumen.server.api.protocol import chat_request, completion_request
 
 from .rig import FakeEngine, app_of, client_of, ids, tiny_engine
@@ -81,7 +82,7 @@ FIELDS = {
     "chat": {*typing.get_type_hints(chat.CompletionCreateParamsStreaming), *VLLM, *VLLM_CHAT},
     "text": {*typing.get_type_hints(completions.CompletionCreateParamsStreaming), *VLLM, "prompt_embeds"},
 }
-TABLES = {"chat": {**REFUSED, **OF_CHAT}, "text": {**REFUSED, **OF_TEXT}}
+TABLES = {"chat": {**REFUSED, **OF_CHAT}, "text": REFUSED}
 VALID = {"chat": {"messages": HELLO}, "text": {"prompt": "x"}}
 
 
@@ -208,7 +209,7 @@ def test_a_charset_that_would_be_misread_is_refused():
 @pytest.mark.parametrize(
     ("path", "body"),
     [
-        ("/tokenize", {"prompt": "a", "temperature": 1}), ("/tokenize", {"prompt": "a", "add_special_tokens": False}),
+        ("/tokenize", {"prompt": "a", "temperature": 1}), ("/tokenize", {"prompt": "a", "add_special_tokens": 0}),
         ("/tokenize", {"prompt": "a", "add_generation_prompt": False}),
         ("/tokenize", {"messages": HELLO, "tools": [1]}), ("/tokenize", {"prompt": "a", "prompts": 1}),
         ("/tokenize", {"messages": HELLO, "prompt": "a"}), ("/tokenize", {"messages": HELLO, "chat_template": "x"}),
@@ -265,7 +266,7 @@ def test_all_fields_of_a_message_reach_the_template():
         {"role": "tool", "content": "1", "tool_call_id": "c1"},
     ]
     (asked, _) = read("chat", messages=messages)
-    user, assistant, tool = asked.messages
+    user, assistant, tool = asked.chat.messages
     assert user == {"role": "user", "content": "hi", "name": "ann", "other": {"deep": [1]}}
     assert tool == messages[2]
     function = {
@@ -273,6 +274,33 @@ def test_all_fields_of_a_message_reach_the_template():
         "arguments": {"x": [1]},
     }  # templates write them with tojson: a string would be quoted
     assert assistant == {**messages[1], "content": "", "tool_calls": [{**CALL, "function": function}]}
+
+
+def test_documents_and_names_reach_the_template_and_special_tokens_can_be_left_out():
+    engine = FakeEngine()
+    engine.tokenizer.chat_template = (
+        "{{ mood }}{{ documents[0]['text'] if documents }}{{ messages[0]['content'] }}"
+    )
+    chat = {"messages": HELLO, "chat_template_kwargs": {"mood": "fine"}, "documents": [{"text": "paper"}]}
+    found = answers(
+        [("POST", "/tokenize", {"json": chat}), ("POST", "/v1/chat/completions", {"json": chat | {"model": "tiny"}})]
+        + [("POST", "/tokenize", {"json": chat | more}) for more in
+           ({"documents": [5]}, {"chat_template_kwargs": [1]}, {"chat_template_kwargs": {"messages": []}})], engine,
+    )  # fmt: skip
+    assert found[0][1]["tokens"] == engine.seen[0].prompt == ids("finepaperhi")
+    assert [status for status, _ in found] == [200, 200, 400, 400, 400]
+
+
+@pytest.mark.parametrize("path", ["/tokenize", "/v1/completions"])
+def test_a_text_may_go_without_special_tokens(path):
+    engine = FakeEngine()
+    engine.tokenizer = Tokenizer(engine.tokenizer.backend, eos_ids=(2,), bos_id=1, add_bos=True)
+    bodies = [{"model": "tiny", "prompt": "a"} | more for more in ({}, {"add_special_tokens": False})]
+    found = answers([("POST", path, {"json": body}) for body in bodies], engine)
+    if path == "/tokenize":
+        assert [said["tokens"] for _, said in found] == [[1, *ids("a")], ids("a")]
+    else:
+        assert [request.prompt for request in engine.seen] == [[1, *ids("a")], ids("a")]
 
 
 @pytest.mark.parametrize(

@@ -182,7 +182,7 @@ def test_messages_in_parts_and_of_older_and_newer_roles():
         Fields({"messages": [{"role": "developer", "content": "s"}, {"role": "user", "content": parts},
                              {"role": "assistant", "content": None}]}), CARD,
     )  # fmt: skip
-    assert found.messages == [
+    assert found.chat.messages == [
         {"role": "system", "content": "s"}, {"role": "user", "content": "a\nb"}, {"role": "assistant", "content": ""},
     ]  # fmt: skip
 

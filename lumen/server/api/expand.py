@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from ...io.tokenizer import TextTokenizer
 from ...sampling import Constraint
@@ -31,7 +32,8 @@ def word_rules(options: Options, tokenizer: TextTokenizer, card: ModelCard) -> C
     if options.allowed_ids is None and not options.bad_words:
         return None
     try:
-        return WordRules(card.vocab_size, options.allowed_ids, spelled(options.bad_words, tokenizer.encode))
+        runs = spelled(options.bad_words, partial(tokenizer.encode, add_special=False))
+        return WordRules(card.vocab_size, options.allowed_ids, runs)
     except ValueError as error:
         raise BadRequest(
             str(error), param="bad_words" if options.bad_words else "allowed_token_ids"

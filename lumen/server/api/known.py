@@ -56,7 +56,6 @@ class Refused:
 
 _TOOLS = "This server calls no tools and no functions"
 _GRAMMAR = "This server does not constrain its output to a grammar or schema yet"
-_TEMPLATE = "The chat template is the model's own and takes no other arguments"
 _WHOLE = "Prompts are never cut here"
 _TEXT = "This model reads and writes text only"
 _SHAPE = "The answer has the shape of OpenAI's and no more"
@@ -87,8 +86,6 @@ REFUSED: Mapping[str, Refused] = {
     "prompt_embeds": Refused("This server takes text or token ids"),
     "truncate_prompt_tokens": Refused(_WHOLE),
     "chat_template": Refused("The chat template is the model's own; a stranger's is a program"),
-    "chat_template_kwargs": Refused(_TEMPLATE, ({},)),
-    "documents": Refused(_TEMPLATE, ([],)),
     "continue_final_message": Refused(
         "A chat answer is a new message here; /v1/completions continues", (False,)
     ),
@@ -117,24 +114,16 @@ REFUSED: Mapping[str, Refused] = {
 }
 
 
-# What only one kind of prompt cannot follow.
+# Completions read these.
 OF_CHAT: Mapping[str, Refused] = {
     "echo": Refused("A chat answer is a new message and does not repeat the last one", (False,)),
     "add_special_tokens": Refused("The chat template writes the special tokens", (False,)),
 }
-OF_TEXT: Mapping[str, Refused] = {
-    "add_special_tokens": Refused(
-        "A text begins as the model wants it; send token ids for another start", (True,)
-    ),
-}
 
 
-def refuse_the_rest(fields: Fields, of: Mapping[str, Refused]) -> None:
-    """Look at every field that was not read so far, so call it last. BadRequest for what cannot be followed.
-
-    `of` is OF_CHAT or OF_TEXT.
-    """
-    refused, names = {**REFUSED, **of}, fields.unread()
+def refuse_the_rest(fields: Fields) -> None:
+    """Look at every field that was not read so far, so call it last. BadRequest for what cannot be followed."""
+    refused, names = {**REFUSED, **OF_CHAT}, fields.unread()
     for name in names:
         if (rule := refused.get(name)) and not rule.takes(fields.get(name)):
             raise BadRequest(f"{rule.why}; leave {name} out.", param=name)

@@ -7,29 +7,39 @@ from typing import Any
 
 from .errors import BadRequest
 from .fields import Fields, parse, shown, token_ids
-from .known import OF_CHAT, OF_TEXT, refuse_the_rest
+from .known import refuse_the_rest
 from .options import INT64, MOST_CHOICES, ModelCard, Options, read_options
 
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
 @dataclass(frozen=True)
-class ChatRequest:
+class Chat:
+    """What the chat template gets: `documents` and further names (`chat_template_kwargs`) beside the messages."""
+
     messages: list[dict[str, Any]]
     add_generation_prompt: bool
+    documents: list[dict[str, Any]] | None
+    names: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class ChatRequest:
+    chat: Chat
     options: Options
 
 
 @dataclass(frozen=True)
 class CompletionRequest:
-    """`prompts` hold text or token ids; each gets `options.n` answers."""
+    """`prompts` hold text or token ids; each gets `options.n` answers. `add_special` as in `TextTokenizer.encode`."""
 
     prompts: list[str | list[int]]
+    add_special: bool
     options: Options
 
 
 def chat_request(fields: Fields, card: ModelCard) -> ChatRequest:
-    messages = read_messages(fields)
+    chat = read_chat(fields)
     limit = fields.integer("max_tokens", None, 1, INT64)
     limit = fields.integer("max_completion_tokens", limit, 1, INT64)
     logprobs = None
@@ -38,10 +48,9 @@ def chat_request(fields: Fields, card: ModelCard) -> ChatRequest:
         logprobs = wanted or 0
     elif wanted:
         raise BadRequest("top_logprobs needs logprobs: true beside it.", param="top_logprobs")
-    opening = fields.flag("add_generation_prompt", True)
     options = read_options(fields, card, limit, logprobs)
-    refuse_the_rest(fields, OF_CHAT)
-    return ChatRequest(messages, opening, options)
+    refuse_the_rest(fields)
+    return ChatRequest(chat, options)
 
 
 def completion_request(fields: Fields, card: ModelCard) -> CompletionRequest:
@@ -64,8 +73,22 @@ def completion_request(fields: Fields, card: ModelCard) -> CompletionRequest:
             f"holds {card.most_sequences} at a time; send fewer prompts in one request.",
             param="prompt",
         )
-    refuse_the_rest(fields, OF_TEXT)
-    return CompletionRequest(prompts, options)
+    add_special = fields.flag("add_special_tokens", True)
+    refuse_the_rest(fields)
+    return CompletionRequest(prompts, add_special, options)
+
+
+def read_chat(fields: Fields) -> Chat:
+    documents, names = fields.get("documents"), fields.get("chat_template_kwargs")
+    if documents is not None and not (
+        isinstance(documents, list) and all(isinstance(d, dict) for d in documents)
+    ):
+        raise BadRequest(f"documents must be a list of objects, not {shown(documents)}.", param="documents")
+    if names is not None and not isinstance(names, dict):
+        raise BadRequest(
+            f"chat_template_kwargs must be an object, not {shown(names)}.", param="chat_template_kwargs"
+        )
+    return Chat(read_messages(fields), fields.flag("add_generation_prompt", True), documents, names)
 
 
 def read_messages(fields: Fields) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import anyio.to_thread
@@ -23,9 +24,9 @@ from .errors import BadRequest
 from .expand import engine_requests, word_rules
 from .fields import Fields, token_ids
 from .intake import check_model, read_fields, refuse_query
-from .known import OF_CHAT, OF_TEXT, refuse_the_rest
+from .known import refuse_the_rest
 from .options import ModelCard, Options
-from .protocol import chat_request, completion_request, read_messages
+from .protocol import Chat, chat_request, completion_request, read_chat
 from .respond import Reply, Usage
 from .shapes import ChatShape, CompletionShape, Shape
 from .sse import EventStream, JsonResponse, until_gone
@@ -98,13 +99,13 @@ class Service:
     async def chat(self, http: HttpRequest) -> Response:
         fields = await self._fields(http)
         asked = chat_request(fields, self.card)
-        ids = await self._chat_ids(asked.messages, asked.add_generation_prompt)
+        ids = await self._chat_ids(asked.chat)
         return await self._answer(http, ChatShape(self.tokenizer, asked.options), [ids], asked.options, None)
 
     async def complete(self, http: HttpRequest) -> Response:
         fields = await self._fields(http)
         asked = completion_request(fields, self.card)
-        ids = [await self._text_ids(p) if isinstance(p, str) else p for p in asked.prompts]
+        ids = [await self._text_ids(p, asked.add_special) if isinstance(p, str) else p for p in asked.prompts]
         shape = CompletionShape(self.tokenizer, asked.options, asked.prompts)
         return await self._answer(http, shape, ids, asked.options, COMPLETION_TOKENS)
 
@@ -149,16 +150,16 @@ class Service:
         if fields.get("messages") is not None:
             if fields.get("prompt") is not None:
                 raise BadRequest("Send prompt or messages, not both.", param="prompt")
-            opening = fields.flag("add_generation_prompt", True)
-            messages = read_messages(fields)
-            refuse_the_rest(fields, OF_CHAT)
-            ids = await self._chat_ids(messages, opening)
+            chat = read_chat(fields)
+            refuse_the_rest(fields)
+            ids = await self._chat_ids(chat)
         else:
             prompt = fields.required("prompt", '{"prompt": "Once upon a time"}')
             if not isinstance(prompt, str):
                 raise BadRequest("prompt must be a string.", param="prompt")
-            refuse_the_rest(fields, OF_TEXT)
-            ids = await self._text_ids(prompt)
+            add_special = fields.flag("add_special_tokens", True)
+            refuse_the_rest(fields)
+            ids = await self._text_ids(prompt, add_special)
         strings = [self.tokenizer.token_bytes(i).decode(errors="replace") for i in ids] if named else None
         found = {"count": len(ids), "max_model_len": self.card.max_len, "tokens": ids, "token_strs": strings}
         return JsonResponse(found)
@@ -166,24 +167,27 @@ class Service:
     async def detokenize(self, http: HttpRequest) -> Response:
         fields = await self._fields(http, model_required=False)
         ids = token_ids(fields.required("tokens", '{"tokens": [1, 2]}'), "tokens", self.card.vocab_size)
-        refuse_the_rest(fields, OF_TEXT)
+        refuse_the_rest(fields)
         return JsonResponse({"prompt": self.tokenizer.decode(ids, skip_special=False)})
 
-    async def _ids(
-        self, param: str, size: int, encode: Callable[..., list[int]], *arguments: Any
-    ) -> list[int]:
-        """What `encode(*arguments)` gives; a long text is tokenized in another thread."""
+    async def _ids(self, param: str, size: int, encode: Callable[[], list[int]]) -> list[int]:
+        """What `encode` gives; a long text is tokenized in another thread."""
         try:
-            if size > _LONG_TEXT:
-                return await anyio.to_thread.run_sync(encode, *arguments)
-            return encode(*arguments)
+            return await anyio.to_thread.run_sync(encode) if size > _LONG_TEXT else encode()
         except ValueError as error:
             raise BadRequest(str(error), param=param) from None
 
-    async def _text_ids(self, text: str) -> list[int]:
-        return await self._ids("prompt", len(text), self.tokenizer.encode, text)
+    async def _text_ids(self, text: str, add_special: bool) -> list[int]:
+        return await self._ids(
+            "prompt", len(text), partial(self.tokenizer.encode, text, add_special=add_special)
+        )
 
-    async def _chat_ids(self, messages: list[dict[str, Any]], opening: bool) -> list[int]:
-        """The messages in the model's chat template, ready for an answer if `opening`."""
-        size = sum(len(str(value)) for message in messages for value in message.values())
-        return await self._ids("messages", size, self.tokenizer.apply_chat, messages, opening)
+    async def _chat_ids(self, chat: Chat) -> list[int]:
+        """The messages in the model's chat template."""
+        given = (*chat.messages, *(chat.documents or ()), chat.names or {})
+        size = sum(len(str(value)) for one in given for value in one.values())
+        encode = partial(
+            self.tokenizer.apply_chat, chat.messages, chat.add_generation_prompt,
+            documents=chat.documents, extra=chat.names,
+        )  # fmt: skip
+        return await self._ids("messages", size, encode)
