@@ -54,12 +54,7 @@ class StreamedAnswer:
         if data.strip() == "[DONE]":
             self.done = True
             return
-        try:
-            self._event(typed(parsed(data), dict, what="an event"), now)
-        except RecursionError:
-            raise BadStream(f"an event nests too deeply: {data[:80]!r}") from None
-
-    def _event(self, event: dict[str, Any], now: float) -> None:
+        event = typed(parsed(data), dict, what="an event")
         if event.get("error") or event.get("object") == "error":
             raise BadStream(message_of(event))
         usage = field(event, "usage", dict, what="usage")

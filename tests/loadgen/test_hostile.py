@@ -8,11 +8,12 @@ import gzip
 import json
 from contextlib import asynccontextmanager
 
+import httpx
 import pytest
 
 from lumen.loadgen import spec
 from lumen.loadgen.answer import BadStream, StreamedAnswer
-from lumen.loadgen.client import Prompt, Target, first_model
+from lumen.loadgen.client import Prompt, Target, ask, first_model
 from lumen.loadgen.malformed import SHOWN, one_line
 from lumen.loadgen.run import run
 from lumen.loadgen.sse import MAX_EVENT_BYTES
@@ -111,7 +112,7 @@ HOSTILE = {
     "not gzip": (http(text("a"), "content-encoding: gzip"), "DecodingError"),
     "endless event": (http(b"%x\r\ndata: " % LARGE + LONG, "transfer-encoding: chunked"), "longer than 16 MiB"),
     "gzip bomb": (http(gzip.compress(b"data: " + LONG, 1), "content-encoding: gzip"), "longer than 16 MiB"),
-    "endless refusal": (http(b"no " * 10**6, status=503, kind="text/plain"), "HTTP 503: no no no"),
+    "endless refusal": (http(b"no " * 10**5, f"content-length: {10**9}", status=503, kind="text/plain"), "503: no no"),
     "deep refusal": (http(b"[" * 10**5, status=500, kind="application/json"), "HTTP 500: [[["),
 }  # fmt: skip
 
@@ -216,6 +217,22 @@ def test_a_list_of_models_that_is_none(body, says):
     with pytest.raises(ConnectionError, match=says) as caught:
         asyncio.run(go())
     assert "Is the server running there?" in str(caught.value) and len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize(
+    "problem", [OSError("cable"), RuntimeError("cable"), RecursionError("cable"), KeyError("cable")]
+)
+def test_whatever_else_one_request_meets_is_its_own_failure(problem):
+    class Broken(httpx.AsyncBaseTransport):
+        async def handle_async_request(self, request):
+            raise problem
+
+    async def go():
+        async with httpx.AsyncClient(transport=Broken()) as session:
+            return await ask(session, Target("http://h"), Prompt("Say it.", 3, 8))
+
+    got = asyncio.run(go())
+    assert got.error.startswith(type(problem).__name__) and "cable" in got.error and got.output_len == 0
 
 
 def test_one_line_is_one_line():
