@@ -57,21 +57,23 @@ class StreamedAnswer:
         event = typed(parsed(data), dict, what="an event")
         if event.get("error") or event.get("object") == "error":
             raise BadStream(message_of(event))
-        usage = field(event, "usage", dict, what="usage")
-        names = ("prompt_tokens", "completion_tokens")
-        self.usage |= {name: found for name in names if (found := count(usage, name))}
+        if (usage := field(event, "usage", dict, what="usage")) is not None:
+            names = ("prompt_tokens", "completion_tokens")
+            self.usage |= {name: found for name in names if (found := count(usage, name))}
         for choice in field(event, "choices", list, what="choices") or ():
             self._choice(typed(choice, dict, what="a choice"), now)
 
     def _choice(self, choice: dict[str, Any], now: float) -> None:
         delta = field(choice, "delta", dict, what="a delta") or {}
         parts = [field(choice, "text", str, what="a choice's text")]
-        parts += [field(delta, name, *kinds, what=f"a delta's {name}") for name, kinds in _TEXT.items()]
+        parts += [
+            field(delta, name, *_TEXT[name], what=f"a delta's {name}") for name in delta if name in _TEXT
+        ]
         text = "".join(part if isinstance(part, str) else json.dumps(part) for part in parts if part)
         reason = field(choice, "finish_reason", str, what="a finish reason")
-        logged = field(choice, "logprobs", dict, what="logprobs") or {}
-        tokens = [field(logged, name, list, what=f"logprobs' {name}") for name in ("content", "tokens")]
-        self._logged += len(tokens[0] or tokens[1] or ())
+        if logged := field(choice, "logprobs", dict, what="logprobs"):
+            tokens = [field(logged, name, list, what=f"logprobs' {name}") for name in ("content", "tokens")]
+            self._logged += len(tokens[0] or tokens[1] or ())
         if text or (reason and not self.arrivals):  # an answer without any text is known when it ends
             self.pieces.append(text)
             self.arrivals.append(now)

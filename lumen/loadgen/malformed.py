@@ -14,6 +14,13 @@ SHOWN = 300  # characters of a server's words that a report repeats
 _KINDS = {dict: "object", list: "list", str: "string", bool: "boolean", int: "number", float: "number"}
 
 
+def _refuse(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON number")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse)  # json.loads would make one for every event
+
+
 class BadStream(ValueError):
     """The server sent an error, or something that is no answer."""
 
@@ -36,7 +43,7 @@ def message_of(body: Any) -> str:
 def parsed(data: str | bytes, what: str = "an event") -> Any:
     """The JSON value in `data`, by RFC 8259: NaN and Infinity are none. BadStream if there is none."""
     try:
-        return json.loads(data, parse_constant=_refuse)
+        return _DECODER.decode(data if isinstance(data, str) else data.decode())
     except RecursionError:
         raise BadStream(f"{what} nests too deeply: {data[:80]!r}") from None
     except ValueError as error:
@@ -65,7 +72,3 @@ def count(usage: dict[str, Any] | None, name: str) -> int:
     if isinstance(value, bool) or not 0 <= value <= MAX_TOKENS:
         raise BadStream(f"usage's {name} must be from 0 to {MAX_TOKENS}: {json.dumps(value)[:80]}")
     return value
-
-
-def _refuse(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON number")
