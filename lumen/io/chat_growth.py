@@ -13,11 +13,17 @@ from typing import Any
 from .chat_budget import MOST_BITS, Budget, OverBudget
 
 _NUMBER = re.compile(r"\d+")
+ITEM = 4  # steps
 MOST_DIGITS = 100  # that `round` is asked for
 
 _CONSTANT = ("attr", "count", "d", "default", "first", "last", "length")  # filters that look at nothing
 # Filters that look at what they get but not into its parts.
 _SHALLOW = ("items", "list", "map", "random", "reject", "rejectattr", "reverse", "select", "selectattr")
+# Filters that go from item to item, and from character to character in a string.
+_ITEMS = (
+    *("groupby", "join", "list", "map", "max", "min", "reject", "rejectattr", "select", "selectattr"),
+    *("sort", "sum", "unique"),
+)
 _PADS = ("center", "ljust", "rjust", "zfill")
 
 
@@ -75,6 +81,8 @@ def of_filter(
     plain = not any(isinstance(arg, list | tuple | dict) or arg in ("lower", "upper") for arg in given)
     if name in _CONSTANT:
         return value, each
+    if name in _ITEMS:
+        budget.work(ITEM * _length(value))
     if name in _SHALLOW and plain:
         budget.shallow(value)
         return value, each

@@ -81,6 +81,9 @@ KNOTS = [  # lists that hold one another: short to store, endless to look throug
     "{% set s = 'a' * 10**6 %}{% for a in range(99999) %}{% if 'b' in s %}{% endif %}{% endfor %}",
     "{% set s = 'a' * 10**6 %}{% for a in range(99999) %}{% if s[1:] %}{% endif %}{% endfor %}",
     "{% set s = 'a' * 10**6 %}{% for a in range(99999) %}{% if s.split('b') %}{% endif %}{% endfor %}",
+    "{{ ('a' * 10**6) | groupby(0) }}",
+    "{{ ('a' * 10**6) | sort }}",
+    "{{ ('a' * 10**6) | map('upper') | list }}",
     "{{ [[0] * 1000] * 1000 | sum(start=[]) }}",
     "{{ ([[0] * 1000] * 1000) | sum(start=[]) }}",
 ]

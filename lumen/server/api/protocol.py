@@ -21,6 +21,15 @@ class Chat:
     add_generation_prompt: bool
     documents: list[dict[str, Any]] | None
     names: dict[str, Any] | None
+    parse_special: bool  # control tokens that are spelled in it count too
+
+
+@dataclass(frozen=True)
+class PlainText:
+    """How a text is encoded; as in `TextTokenizer.encode`."""
+
+    add_special: bool
+    parse_special: bool
 
 
 @dataclass(frozen=True)
@@ -31,10 +40,10 @@ class ChatRequest:
 
 @dataclass(frozen=True)
 class CompletionRequest:
-    """`prompts` hold text or token ids; each gets `options.n` answers. `add_special` as in `TextTokenizer.encode`."""
+    """`prompts` hold text or token ids; each gets `options.n` answers. `how` to encode text."""
 
     prompts: list[str | list[int]]
-    add_special: bool
+    how: PlainText
     options: Options
 
 
@@ -73,12 +82,18 @@ def completion_request(fields: Fields, card: ModelCard) -> CompletionRequest:
             f"holds {card.most_sequences} at a time; send fewer prompts in one request.",
             param="prompt",
         )
-    add_special = fields.flag("add_special_tokens", True)
+    how = read_plain(fields)
     refuse_the_rest(fields)
-    return CompletionRequest(prompts, add_special, options)
+    return CompletionRequest(prompts, how, options)
+
+
+def read_plain(fields: Fields) -> PlainText:
+    """A prompt is written by who formats it, so its control tokens count unless `parse_special` is false."""
+    return PlainText(fields.flag("add_special_tokens", True), fields.flag("parse_special", True))
 
 
 def read_chat(fields: Fields) -> Chat:
+    """A message is often written by somebody else: control tokens in it are text unless `parse_special` is true."""
     documents, names = fields.get("documents"), fields.get("chat_template_kwargs")
     if documents is not None and not (
         isinstance(documents, list) and all(isinstance(d, dict) for d in documents)
@@ -88,7 +103,8 @@ def read_chat(fields: Fields) -> Chat:
         raise BadRequest(
             f"chat_template_kwargs must be an object, not {shown(names)}.", param="chat_template_kwargs"
         )
-    return Chat(read_messages(fields), fields.flag("add_generation_prompt", True), documents, names)
+    opening, parse_special = fields.flag("add_generation_prompt", True), fields.flag("parse_special", False)
+    return Chat(read_messages(fields), opening, documents, names, parse_special)
 
 
 def read_messages(fields: Fields) -> list[dict[str, Any]]:

@@ -16,17 +16,18 @@ import anyio.to_thread
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
+from ...io.chat import BadTemplate
 from ...io.tokenizer import TextTokenizer
 from ...version import __version__
 from ..metrics import Metrics
 from ..worker import EngineWorker
-from .errors import BadRequest
+from .errors import ApiError, BadRequest
 from .expand import engine_requests, word_rules
 from .fields import Fields, token_ids
 from .intake import check_model, read_fields, refuse_query
 from .known import refuse_the_rest
 from .options import ModelCard, Options
-from .protocol import Chat, chat_request, completion_request, read_chat
+from .protocol import Chat, PlainText, chat_request, completion_request, read_chat, read_plain
 from .respond import Reply, Usage
 from .shapes import ChatShape, CompletionShape, Shape
 from .sse import EventStream, JsonResponse, until_gone
@@ -105,7 +106,7 @@ class Service:
     async def complete(self, http: HttpRequest) -> Response:
         fields = await self._fields(http)
         asked = completion_request(fields, self.card)
-        ids = [await self._text_ids(p, asked.add_special) if isinstance(p, str) else p for p in asked.prompts]
+        ids = [await self._text_ids(p, asked.how) if isinstance(p, str) else p for p in asked.prompts]
         shape = CompletionShape(self.tokenizer, asked.options, asked.prompts)
         return await self._answer(http, shape, ids, asked.options, COMPLETION_TOKENS)
 
@@ -157,9 +158,9 @@ class Service:
             prompt = fields.required("prompt", '{"prompt": "Once upon a time"}')
             if not isinstance(prompt, str):
                 raise BadRequest("prompt must be a string.", param="prompt")
-            add_special = fields.flag("add_special_tokens", True)
+            how = read_plain(fields)
             refuse_the_rest(fields)
-            ids = await self._text_ids(prompt, add_special)
+            ids = await self._text_ids(prompt, how)
         strings = [self.tokenizer.token_bytes(i).decode(errors="replace") for i in ids] if named else None
         found = {"count": len(ids), "max_model_len": self.card.max_len, "tokens": ids, "token_strs": strings}
         return JsonResponse(found)
@@ -170,24 +171,25 @@ class Service:
         refuse_the_rest(fields)
         return JsonResponse({"prompt": self.tokenizer.decode(ids, skip_special=False)})
 
-    async def _ids(self, param: str, size: int, encode: Callable[[], list[int]]) -> list[int]:
-        """What `encode` gives; a long text is tokenized in another thread."""
-        try:
-            return await anyio.to_thread.run_sync(encode) if size > _LONG_TEXT else encode()
-        except ValueError as error:
-            raise BadRequest(str(error), param=param) from None
-
-    async def _text_ids(self, text: str, add_special: bool) -> list[int]:
-        return await self._ids(
-            "prompt", len(text), partial(self.tokenizer.encode, text, add_special=add_special)
+    async def _text_ids(self, text: str, how: PlainText) -> list[int]:
+        encode = partial(
+            self.tokenizer.encode, text, add_special=how.add_special, parse_special=how.parse_special
         )
+        return await self._ids("prompt", encode, apart=len(text) > _LONG_TEXT)
 
     async def _chat_ids(self, chat: Chat) -> list[int]:
-        """The messages in the model's chat template."""
-        given = (*chat.messages, *(chat.documents or ()), chat.names or {})
-        size = sum(len(str(value)) for one in given for value in one.values())
+        """The messages in the model's chat template: always in another thread, for a template is a program."""
         encode = partial(
             self.tokenizer.apply_chat, chat.messages, chat.add_generation_prompt,
-            documents=chat.documents, extra=chat.names,
+            documents=chat.documents, extra=chat.names, parse_special=chat.parse_special,
         )  # fmt: skip
-        return await self._ids("messages", size, encode)
+        return await self._ids("messages", encode, apart=True)
+
+    async def _ids(self, param: str, encode: Callable[[], list[int]], apart: bool) -> list[int]:
+        """What `encode()` gives, `apart` from the event loop's thread or in it."""
+        try:
+            return await anyio.to_thread.run_sync(encode) if apart else encode()
+        except BadTemplate as error:  # the operator's file, not the client's doing
+            raise ApiError(str(error), code="chat_template_failed") from None
+        except ValueError as error:
+            raise BadRequest(str(error), param=param) from None
