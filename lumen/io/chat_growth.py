@@ -69,23 +69,22 @@ def of_format(budget: Budget, spec: str) -> None:
     budget.text(sum(int(number[:12]) for number in _NUMBER.findall(spec)))
 
 
-def of_filter(
-    budget: Budget, name: str, value: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[Any, int]:
-    """A filter. Returns `value`, an iterator as a list if it is to be looked into, and characters to pay an item."""
+def of_filter(budget: Budget, name: str, value: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A filter. Returns `value`, an iterator as a list if it is to be looked into."""
     given = (*args, *kwargs.values())
     before = budget.characters
     for arg in given:
         budget.deep(arg)
     each = budget.characters - before
-    plain = not any(isinstance(arg, list | tuple | dict) or arg in ("lower", "upper") for arg in given)
     if name in _CONSTANT:
-        return value, each
-    if name in _ITEMS:
+        return value
+    if name in _ITEMS and not isinstance(value, Iterator):
         budget.work(ITEM * _length(value))
+        budget.text(each * _length(value))
+    plain = not any(isinstance(arg, list | tuple | dict) or arg in ("lower", "upper") for arg in given)
     if name in _SHALLOW and plain:
         budget.shallow(value)
-        return value, each
+        return budget.counted(value, each) if isinstance(value, Iterator) else value
     if isinstance(value, Iterator):
         value = list(budget.counted(value))
     values, levels = budget.deep(value)
@@ -109,7 +108,7 @@ def of_filter(
         raise OverBudget(f"it rounds to more than {MOST_DIGITS} digits")
     elif name == "sum" and any(not isinstance(arg, int | float | str | None) for arg in given):
         raise OverBudget("it adds up what are no numbers")
-    return value, each
+    return value
 
 
 def _length(value: Any) -> int:

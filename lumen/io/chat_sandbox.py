@@ -164,13 +164,13 @@ def _guarded(name: str, filter: Callable[..., Any]) -> Callable[..., Any]:
     def guarded(context: Context, value: Any, *args: Any, **kwargs: Any) -> Any:
         budget = _budget(context)
         budget.work(CALL)
-        value, each = chat_growth.of_filter(budget, name, value, args, kwargs)
+        value = chat_growth.of_filter(budget, name, value, args, kwargs)
         first = {"context": context, "environment": context.environment, "eval_context": context.eval_ctx}
         found = (
             filter(value, *args, **kwargs) if kind is None else filter(first[kind], value, *args, **kwargs)
         )
         if isinstance(found, Iterator):
-            return budget.counted(found, each)
+            return budget.counted(found)
         budget.shallow(found)
         return whole_number(found)
 
