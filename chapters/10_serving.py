@@ -250,8 +250,13 @@ fig
 
 # %% [markdown]
 # The picture ends at the fifth token; read it from top to bottom. The **API** parses HTTP and JSON and checks type and
-# range of every field it knows, so that nothing behind it has to; a field it does not know changes nothing, and is named
-# in the server's log. The **template** turns messages into one text, the **tokenizer** turns that into ids. HTTP and
+# range of every field it knows, so that nothing behind it has to; a field it does not know is refused. The **template**
+# turns messages into one text, the **tokenizer** turns that into ids. Encoded as one, a message that spells `<|im_end|>`
+# ends its own turn and may open another, as was reported of
+# [llama.cpp](https://github.com/ggml-org/llama.cpp/issues/24382) and
+# [vLLM](https://github.com/vllm-project/vllm/pull/31735); transformers prevents it if asked (`sanitize_control_tokens`).
+# Here control tokens in a message are text unless the request says `parse_special`, and the template writes its own; in a
+# prompt of `/v1/completions`, which its sender has formatted, they count. HTTP and
 # forwards run in two threads, so that no stream stands still during a forward; here the request changes over. The
 # **scheduler** finds it a [slot](../book/glossary.md#term-slot), which is a place in the batch, and blocks, and from then
 # on puts it into the plan of every step. The **engine** runs the forward and draws a token. The
