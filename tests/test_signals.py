@@ -60,6 +60,11 @@ console()
     assert (code, err.strip()) == (130, "")
 
 
+def test_ctrl_c_that_passed_through_an_exec():
+    """CPython then kills itself by the signal at the end, whoever caught the exception; importing torch does it."""
+    assert ended(start(COMMAND + "console(lambda options: exec('raise KeyboardInterrupt'))")) == (130, "\n")
+
+
 def test_ctrl_c_while_a_thread_loads_does_not_wait_for_it():
     script = """
 from lumen.runtime import in_passing_thread

@@ -335,7 +335,7 @@ def test_a_trace_is_replayed(lumen_load, tmp_path):
         (["--input-len", "0"], "--input-len: needs a number from 1 to 1e+07"),
         (["--output-sigma", "-1"], "--output-sigma: needs a number from 0 to 10"),
         (["--base-url", "nowhere"], "base URL looks like"),
-        (["--request-rate", "1e-9"], "a run lasts from 0 to"),
+        (["--request-rate", "1e-9", "--num-warmups", "1"], "a run lasts from 0 to"),
         (["--input-len", "inf"], "--input-len: needs a number"),
         (["--extra-body", "[" * 100000], "nests too deeply"),
         (["--extra-body", '{"top_p": NaN}'], "is no JSON"),
