@@ -65,15 +65,19 @@ def test_ctrl_c_that_passed_through_an_exec():
     assert ended(start(COMMAND + "console(lambda options: exec('raise KeyboardInterrupt'))")) == (130, "\n")
 
 
-def test_ctrl_c_while_a_thread_loads_does_not_wait_for_it():
-    script = """
+@pytest.mark.parametrize("call, code", [("console(lambda options: load())", 130), ("load()", -signal.SIGINT)])
+def test_ctrl_c_while_a_thread_loads_does_not_wait_for_it(call, code):
+    """On the command line and in a script of anybody's."""
+    script = f"""
 from lumen.runtime import in_passing_thread
-console(lambda options: in_passing_thread(lambda: (print("loading", flush=True), time.sleep(3600))))
+def load():
+    return in_passing_thread(lambda: (print("loading", flush=True), time.sleep(3600)))
+{call}
 """
     process = start(COMMAND + script)
     assert process.stdout.readline() == "loading\n"
     process.send_signal(signal.SIGINT)
-    assert ended(process) == (130, "\n")
+    assert ended(process)[0] == code
 
 
 SERVER = """

@@ -43,9 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
 def run(options: argparse.Namespace) -> int:
     """Run what was parsed. Errors become a sentence and a status; anything else that is raised is a bug of ours."""
     try:
-        status = options.run(options)
-        sys.stdout.flush()
-        return status or 0
+        return options.run(options) or 0
     except BrokenPipeError:
         return UNREAD
     except ValueError as error:

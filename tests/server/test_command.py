@@ -82,6 +82,16 @@ def test_addresses_of_both_kinds(host):
         socket.create_connection(listener.getsockname()[:2]).close()
 
 
+def test_a_name_of_both_kinds_listens_where_clients_try_first(monkeypatch):
+    both = [
+        (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", 0, 0, 0)),
+        (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0)),
+    ]
+    monkeypatch.setattr(command.socket, "getaddrinfo", lambda *asked, **how: list(both))
+    with command.bind("localhost", 0) as listener:
+        assert listener.getsockname()[0] == "127.0.0.1"
+
+
 @pytest.mark.parametrize(
     "words", [("--num-blocks", "2147483647"), ("--memory", "1024T", "--max-seqs", "2147483647")]
 )
