@@ -6,6 +6,7 @@ tell a layer's share from the rest, which gives the count of any depth.
 
 import copy
 import pickle
+import weakref
 
 import pytest
 import torch
@@ -101,15 +102,18 @@ def test_blocks_of_a_weight_are_the_weight_itself_whatever_becomes_of_it():
         rows = x.to(layer.weight.dtype)
         return relative_error(blocked(layer, rows), torch.nn.Linear.forward(layer, rows)) < 1e-6
 
+    fresh = len(pickle.dumps(layer))
     assert agrees(layer) and layer.blocks() is layer.blocks()
+    assert len(pickle.dumps(layer)) == fresh
     layer.weight.mul_(2)
     assert agrees(layer)
     layer.weight.data = torch.randn(24, 16)
     assert agrees(layer)
     layer.weight = torch.nn.Parameter(torch.randn(24, 16), requires_grad=False)
     assert agrees(layer)
+    held = weakref.ref(layer.blocks())
     layer.to(torch.float64)
-    assert agrees(layer)
+    assert held() is None and agrees(layer)
     for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
         twin.weight.mul_(3)
         assert agrees(twin) and agrees(layer) and twin.blocks().data_ptr() != layer.blocks().data_ptr()

@@ -106,7 +106,7 @@ class DecodeBatch(Cache):
         if k is not None and v is not None:
             self.store.write(layer, self._slots, k.squeeze(2), v.squeeze(2))
         keys, values = (
-            blocks.view(rows, -1, *blocks.shape[2:]).transpose(1, 2)
+            blocks.view(rows, self.width * self.store.block_size, *blocks.shape[2:]).transpose(1, 2)
             for blocks in self.store.read(layer, self.tables.flatten())
         )
         if expand is not None:

@@ -106,8 +106,10 @@ class PagedCache(Cache):
 
     def read(self, layer: int, q: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """The layer's blocks in the order of the tables, positions 0 to the longest row's end."""
+        rows = len(self.tables)
+        shape = rows, len(self._table) // max(rows, 1) * self.store.block_size
         k, v = (
-            blocks.view(len(self.tables), -1, *blocks.shape[2:])[:, : self._read].transpose(1, 2)
+            blocks.view(*shape, *blocks.shape[2:])[:, : self._read].transpose(1, 2)
             for blocks in self.store.read(layer, self._table)
         )
         return k, v, self._k_pos

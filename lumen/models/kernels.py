@@ -90,6 +90,6 @@ def candidates(layer: Linear, rows: int) -> list[str]:
 
 def rule(layer: Linear, rows: int) -> Kernel:
     """A choice for shapes that nobody has measured: blocks for one row, oneDNN's tiles for more where it is there."""
-    if layer.packs() and rows > 1:
+    if rows > 1 and layer.packs():
         return packed_twice if rows == 2 else packed
     return plain if rows > FEW else blocked

@@ -23,13 +23,13 @@ class Linear(nn.Linear):
     """
 
     chosen: tuple[Kernel, ...] = ()
-    _blocks: tuple[Tensor, Tensor] | None = None
+    _blocks: Tensor | None = None
     _tiles: Tiles | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         weight = self.weight
         trains = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
-        if x.device.type != "cpu" or torch.compiler.is_compiling() or trains or x.numel() == 0:
+        if trains or not x.is_cpu or torch.compiler.is_compiling() or x.numel() == 0:
             return super().forward(x)
         flat = x if x.dim() == 2 else x.reshape(-1, self.in_features)
         y = self.kernel(flat.shape[0])(self, flat)
@@ -52,11 +52,10 @@ class Linear(nn.Linear):
     def blocks(self) -> Tensor:
         """The weight as blocks of output rows, (blocks, in, out / blocks): the same memory, taken apart once."""
         weight, held = self.weight, self._blocks
-        if held is None or held[0] is not weight or held[1].data_ptr() != weight.data_ptr():
+        if held is None or held.data_ptr() != weight.data_ptr():  # no other weight can lie in memory that is held
             count = next((n for n in BLOCKS if self.out_features % n == 0), 1)
-            held = weight, weight.detach().view(count, -1, self.in_features).transpose(1, 2)
-            self._blocks = held
-        return held[1]
+            self._blocks = held = weight.detach().view(count, -1, self.in_features).transpose(1, 2)
+        return held
 
     def tiles(self) -> Tensor:
         """The weight in oneDNN's layout, packed again whenever the weight is another one or has been written."""
