@@ -47,6 +47,7 @@ _HOME = {
     "generate_lab": "labs.generate",
     "cache_reads_lab": "labs.reads",
     "matmul_lab": "labs.matmul",
+    "tiles_lab": "labs.tiles",
     "samples_lab": "labs.samples",
     "semantic_lab": "labs.semantic",
     "stall_lab": "labs.stall",

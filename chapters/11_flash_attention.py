@@ -1,0 +1,635 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 11 · FlashAttention
+
+# %% [markdown] tags=["badges"]
+# <div class="badges">
+#
+# </div>
+
+# %% [markdown]
+# One layer of SmolLM2 attends: nine heads, 64 numbers wide. Written down as in a textbook it is three operators: a product
+# of queries and keys, a softmax, a product with the values. torch has a single operator for the same thing. Same numbers in,
+# same multiplications, same numbers out.
+#
+# **The same arithmetic, in a fraction of the time. Where did the rest of it go?**
+#
+# By the end you can
+#
+# - count the bytes that attention moves with its scores written out and in tiles, and say from them which is faster;
+# - write a softmax in pieces that is exact, in whatever order the pieces come;
+# - say when tiles save nothing: one query, or a short prompt;
+# - cut the keys of one query into splits that several cores read at once, and merge what they found.
+#
+# Needs: [the roofline](02_roofline.ipynb), [the cache of keys and values](04_kv_cache.ipynb).
+#
+# New terms: [FlashAttention](../book/glossary.md#term-FlashAttention),
+# [online softmax](../book/glossary.md#term-online-softmax), [split-KV](../book/glossary.md#term-split-KV).
+
+# %% tags=["setup", "hide-input", "nbval-ignore-output"]
+import importlib
+import importlib.util
+import os
+import subprocess
+import sys
+
+# Colab: brings lumen, leaves torch and numpy as they are
+if importlib.util.find_spec("lumen") is None:
+    address = "git+https://github.com/lumen-course/lumen@main"
+    address = os.environ.get("LUMEN_SOURCE", address)
+    wanted = "lumen-inference @ " + address
+    pip = [sys.executable, "-m", "pip", "install", "-q"]
+    subprocess.run([*pip, wanted], check=True)
+    importlib.invalidate_caches()
+
+import lumen
+
+session = lumen.setup("11_flash_attention")
+
+# %% tags=["hide-input"]
+import math
+from itertools import pairwise
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+import lumen
+from lumen import assets, bench, grading, hardware
+from lumen.attention import (
+    Traffic,
+    attention,
+    flash_attention,
+    lowbit_attention,
+    merge,
+    naive_traffic,
+)
+from lumen.attention.lowbit import smooth
+from lumen.cache import DynamicCache
+from lumen.explore import (
+    Quiz,
+    TileStepper,
+    callout,
+    guess,
+    markdown,
+    provenance,
+    reveal,
+    table,
+    tiles_lab,
+)
+from lumen.pages import ch11
+from lumen.pages.engines import production_table
+
+torch.set_grad_enabled(False)
+device = session.device
+chip = hardware.measure(progress=False)
+HEADS, DIM = ch11.HEADS, ch11.DIM
+LENGTHS = (128, 256, 512, 1024, 2048, 4096)
+SHORT, LONG = LENGTHS[0], LENGTHS[-1]
+draw = torch.Generator().manual_seed(0)
+
+# %% [markdown]
+# ## Three operators
+#
+# Random numbers do: nothing in this chapter's times depends on what they are. No mask yet: every query reads every key.
+
+
+# %% tags=["hide-input"]
+def some(queries, keys=None, heads=HEADS):
+    """q (1, H, T, D), k and v (1, H, S, D), and their positions."""
+    keys = keys or queries
+    shapes = (queries, keys, keys)
+    made = [
+        torch.randn(1, heads, n, DIM, generator=draw).to(device)
+        for n in shapes
+    ]
+    every = torch.arange(keys, device=device)[None]
+    return (*made, every[:, keys - queries :], every)
+
+
+# %%
+def three_operators(q, k, v):
+    """(1, H, T, D). The scores (1, H, T, S) are written out, twice."""
+    scores = q @ (k / math.sqrt(DIM)).transpose(2, 3)
+    weights = scores.softmax(-1)
+    return weights @ v
+
+
+# %% tags=["nbval-check-output"]
+def off(ours, truth):
+    """Relative error."""
+    return float((ours - truth).norm() / truth.norm())
+
+
+q, k, v, *_ = some(300)
+one = scaled_dot_product_attention(q, k, v)
+print("one operator, three operators: the same to 1e-5:", end=" ")
+print(off(three_operators(q, k, v), one) < 1e-5)
+assert off(three_operators(q, k, v), one) < 1e-5
+
+# %% [markdown]
+# The same up to rounding, not bit by bit: sums are taken in another order. Now both against a clock, in turns.
+
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+def both(tokens):
+    q, k, v, *_ = some(tokens)
+    return {
+        "three operators": lambda: three_operators(q, k, v),
+        "one operator": lambda: scaled_dot_product_attention(q, k, v),
+    }
+
+
+first = {n: bench.compare(both(n), repeats=7, warmup=1) for n in LENGTHS}
+ch11.times_figure(first)
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+markdown(ch11.opening(first, LONG))
+
+# %% [markdown]
+# Each operator by itself, at the longest of these prompts. A product of two matrices computes much for every byte it reads.
+# A softmax hardly computes at all.
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+q, k, v, *_ = some(LONG)
+scores = q @ (k / math.sqrt(DIM)).transpose(2, 3)
+parts = bench.compare(
+    {
+        "scores = q kᵀ": lambda: q @ k.transpose(2, 3),
+        "softmax": lambda: scores.softmax(-1),
+        "weights · v": lambda: scores @ v,
+    },
+    repeats=5,
+)
+table(*ch11.operators_table(parts, LONG, chip))
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+whole = first[LONG]
+cells = parts, whole["three operators"], whole["one operator"]
+markdown(ch11.operators_story(*cells, LONG, chip))
+
+# %% [markdown]
+# ## A softmax in pieces
+#
+# The scores are only needed for a moment. If a tile of them, some queries by some keys, could be computed, used and
+# forgotten, none of them would have to go to memory. What stands in the way is the softmax: it divides by a sum over the whole row,
+# and before that it subtracts the row's largest score, or `exp` would overflow. Both are known at the end only.
+#
+# So carry three numbers for each query and correct them. Behind some of the keys let $m$ be the largest score so far,
+# $\ell$ the sum of $e^{s_i - m}$, and $o$ the sum of $e^{s_i - m}\, v_i$. A tile brings new scores, with a larger $m'$ perhaps:
+#
+# $$
+# \begin{gathered}
+# \ell' = e^{m - m'}\,\ell + \textstyle\sum_{\text{tile}} e^{s_i - m'} \\
+# o' = e^{m - m'}\, o + \textstyle\sum_{\text{tile}} e^{s_i - m'}\, v_i
+# \end{gathered}
+# $$
+#
+# The factor $e^{m - m'}$ turns every old $e^{s_i - m}$ into $e^{s_i - m'}$, exactly. Behind the last tile the output is
+# $o / \ell$. This is the [online softmax](../book/glossary.md#term-online-softmax)
+# ([Milakov and Gimelshein, 2018](https://arxiv.org/abs/1805.02867)); attention over tiles with it is
+# [FlashAttention](../book/glossary.md#term-FlashAttention) ([Dao and others, 2022](https://arxiv.org/abs/2205.14135)).
+
+# %% tags=["hide-input", "nbval-check-output"]
+TileStepper(size=8, block=2)
+
+# %% [markdown]
+# Watch the last query. When a larger score comes, what was there shrinks; when none comes, nothing is touched. With the
+# causal mask the tiles above the diagonal are never computed.
+#
+# ## What moves
+#
+# Let a tile be $B_q$ queries by $B_k$ keys. The queries of a row of tiles are read once and stay; all keys and values
+# stream past them. With scores written out, $H\,T\,S$ numbers are written, read, written as weights and read again. In bytes:
+#
+# $$
+# \begin{aligned}
+# \text{written out} &= b\,H\,(2 T D + 2 S D + 4\, T S) \\
+# \text{in tiles} &= b\,H\,\bigl(2 T D + T + \lceil T / B_q \rceil \cdot 2 S D\bigr)
+# \end{aligned}
+# $$
+#
+# The lonely $T$ is the logarithm of $\ell$, plus $m$, one number a query: [below](#one-query-many-keys) somebody needs it.
+# $B_k$ does not appear. It decides what has to be held, not what is moved.
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+BLOCK_Q, BLOCK_K = 256, 512
+table(*ch11.symbols(chip, LONG, BLOCK_Q, BLOCK_K))
+
+# %% tags=["hide-input", "nbval-check-output"]
+q, k, v, q_pos, k_pos = some(LONG)
+counts = {}
+for tile in ((128, 128), (BLOCK_Q, BLOCK_K), (1024, 1024)):
+    counts[tile] = Traffic()
+    flash_attention(
+        q, k, v, q_pos, k_pos, causal=False,
+        block_q=tile[0], block_k=tile[1], traffic=counts[tile],
+    )  # fmt: skip
+table(*ch11.moved_table(naive_traffic(q, k, v), counts))
+
+# %% [markdown]
+# Counted in the loop that you are about to write, with every tile's reads added up. Larger tiles move less, until they no
+# longer fit where they are to be held: on an H100 that is 228 KB of [SRAM](../book/glossary.md#term-SRAM) a core
+# ([chapter 2a](02a_chips.ipynb)), here a share of the caches.
+#
+# ## Build it
+
+
+# %%
+def tiled(q, k, v, block_q=BLOCK_Q, block_k=BLOCK_K):
+    """(1, H, T, D): attention without a mask, one tile of scores at once."""
+    out = torch.empty_like(q)
+    k = k / math.sqrt(DIM)
+    for at in range(0, q.shape[2], block_q):
+        rows = q[:, :, at : at + block_q]
+        most = rows.new_full((*rows.shape[:3], 1), -math.inf)
+        total = torch.zeros_like(most)
+        sums = torch.zeros_like(rows)
+        for start in range(0, k.shape[2], block_k):
+            keys = k[:, :, start : start + block_k]
+            values = v[:, :, start : start + block_k]
+            scores = rows @ keys.transpose(2, 3)
+            larger = torch.maximum(most, scores.amax(-1, keepdim=True))
+            weights = torch.exp(scores - larger)
+            shrink = torch.exp(most - larger)
+            total = shrink * total + weights.sum(-1, keepdim=True)
+            sums = shrink * sums + weights @ values
+            most = larger
+        out[:, :, at : at + block_q] = sums / total
+    return out
+
+
+# %% [markdown]
+# `lumen.attention.flash_attention` is the same loop under [the one mask rule](04_kv_cache.ipynb), for any positions, grouped
+# heads and padding. Is it right? Over sizes that no tile divides, against torch's operator and against lumen's:
+
+# %% tags=["nbval-check-output"]
+for queries, keys in ((1, 1), (7, 300), (300, 300), (257, 1025)):
+    q, k, v, q_pos, k_pos = some(queries, keys)
+    wanted = scaled_dot_product_attention(q, k, v)
+    ours, _ = flash_attention(q, k, v, q_pos, k_pos, causal=False)
+    near = off(tiled(q, k, v), wanted), off(ours, wanted)
+    print(f"{queries:4} x {keys:4}: within 1e-5: {max(near) < 1e-5}")
+    assert max(near) < 1e-5
+
+# %% [markdown]
+# And a **negative control**: the same loop without the shrinking, which is what one forgets. The scores are made ten times
+# larger first, so that largest scores differ from tile to tile by more than a little.
+
+
+# %% tags=["hide-input", "nbval-check-output"]
+def forgetful(q, k, v, block=64):
+    """Each tile's own largest score, and nothing corrected."""
+    total, sums = 0.0, 0.0
+    for start in range(0, k.shape[2], block):
+        scores = q @ (k[:, :, start : start + block] / math.sqrt(DIM)).mT
+        weights = torch.exp(scores - scores.amax(-1, keepdim=True))
+        total = total + weights.sum(-1, keepdim=True)
+        sums = sums + weights @ v[:, :, start : start + block]
+    return sums / total
+
+
+q, k, v, *_ = some(300)
+wanted = scaled_dot_product_attention(10 * q, k, v)
+print("in one tile  :", off(forgetful(10 * q, k, v, 300), wanted) < 1e-5)
+print("in five tiles:", off(forgetful(10 * q, k, v), wanted) < 1e-5)
+assert off(forgetful(10 * q, k, v), wanted) > 0.1
+
+# %% [markdown]
+# ## Predict: a loop in Python
+#
+# Three operators in C++ on one side. On the other your loop, in Python: 4,096 tokens in tiles of 256 × 512 are 128 tiles,
+# and each starts a dozen operators. It multiplies as much as the others do, and a little more.
+
+# %% tags=["predict"]
+my_guess = guess(
+    "11-loop",
+    "4,096 tokens: the loop, in times the three operators?",
+    unit="×",
+)
+
+# %% tags=["measure", "nbval-ignore-output"]
+SLICE = 64
+
+
+def slices(q, k, v):
+    """The three operators, on a few queries at a time."""
+    parts = [three_operators(rows, k, v) for rows in q.split(SLICE, 2)]
+    return torch.cat(parts, 2)
+
+
+def ways(tokens):
+    q, k, v, *_ = some(tokens)
+    return both(tokens) | {
+        "loop over tiles": lambda: tiled(q, k, v),
+        "slices of queries": lambda: slices(q, k, v),
+    }
+
+
+times = {n: bench.compare(ways(n), repeats=7, warmup=1) for n in LENGTHS}
+at = times[LONG]
+loop = bench.Estimate.ratio(at["loop over tiles"], at["three operators"])
+bytes_alone = (
+    counts[BLOCK_Q, BLOCK_K].moved / naive_traffic(*some(LONG)[:3]).moved
+)
+
+# %% tags=["reveal", "nbval-ignore-output"]
+reveal(
+    guess=my_guess, model=bytes_alone, measured=loop, unit="×",
+    what="loop over three operators", names=("bytes alone", "measured"),
+    title=ch11.loop_title(loop, LONG),
+)  # fmt: skip
+
+# %% tags=["reveal", "nbval-ignore-output"]
+markdown(ch11.loop_story(times, SHORT, LONG, SLICE))
+
+# %% tags=["reveal", "nbval-ignore-output"]
+ch11.loop_figure(times)
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+callout("takeaway", ch11.takeaway(times, LONG))
+
+# %% [markdown]
+# ## The memory that is not needed
+#
+# What moves is one thing, what must exist another. Scores and weights are two times $H\,T\,S$ numbers at once. This is why
+# long prompts were impossible before they were slow.
+
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+def held(tokens):
+    q, k, v, *_ = some(tokens)
+    return {
+        "three operators": bench.peak_memory(
+            lambda: three_operators(q, k, v)
+        ),
+        "loop over tiles": bench.peak_memory(lambda: tiled(q, k, v)),
+    }
+
+
+peaks = {tokens: held(tokens) for tokens in (1024, 2048, 4096)}
+table(*ch11.memory_table(peaks, BLOCK_Q, BLOCK_K))
+
+# %% [markdown]
+# Between the measured lines of the middle column the tokens double and the memory goes up fourfold; in the right one it
+# doubles, because the output does.
+#
+# ## Half of it is never computed
+#
+# A causal mask lets query $i$ read keys up to $i$. Three operators compute all scores and throw half of them away. Tiles
+# above the diagonal need not be computed at all: of $n \times n$ tiles $n(n+1)/2$ are left.
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+q, k, v, q_pos, k_pos = some(2048)
+masked = Traffic()
+flash_attention(
+    q, k, v, q_pos, k_pos, block_q=BLOCK_Q, block_k=BLOCK_Q, traffic=masked
+)
+took = bench.compare(
+    {
+        "causal": lambda: scaled_dot_product_attention(
+            q, k, v, is_causal=True
+        ),
+        "all": lambda: scaled_dot_product_attention(q, k, v),
+    },
+    repeats=15,
+)
+saved = bench.Estimate.ratio(took["causal"], took["all"])
+markdown(ch11.causal_story(masked, saved, 2048, BLOCK_Q))
+
+# %% [markdown]
+# A window, a document boundary, a tree of drafts: each is a mask whose empty tiles can be skipped the same way.
+# [FlexAttention](https://pytorch.org/blog/flexattention/) takes the rule as a function of two positions and makes the
+# kernel and the list of tiles from it.
+#
+# ## One query, many keys
+#
+# A decode step has one query for each sequence and head. Its scores are a single row: there is nothing to save by tiles. But
+# somebody must read all the keys, and one query is one piece of work, for one core of many.
+
+# %% tags=["hide-input", "nbval-check-output"]
+table(*ch11.busy_table())
+
+# %% [markdown]
+# Llama-3-8B in a decode step, one layer on the 132 cores of an H100. With one user most of the chip would watch.
+# [split-KV](../book/glossary.md#term-split-KV) (Flash-Decoding,
+# [Dao and others, 2023](https://crfm.stanford.edu/2023/10/12/flashdecoding.html)) cuts the keys instead. Each split is attention over
+# some of the keys, and hands back its output and its log-sum-exp $L_i = m_i + \ln \ell_i$. The share of a split in the
+# softmax over all is $e^{L_i}$ over the sum of them:
+#
+# $$ o = \frac{\sum_i e^{L_i}\, o_i}{\sum_i e^{L_i}} $$
+#
+# It is the same correction once more, between cores instead of tiles. Order does not matter, and merged parts can be merged
+# again, across chips too.
+
+# %% tags=["nbval-check-output"]
+q, k, v, q_pos, k_pos = some(1, 1000)
+edges = (0, 10, 10, 500, 1000)  # the second split is empty
+found = [
+    flash_attention(
+        q, k[:, :, a:b], v[:, :, a:b], q_pos, k_pos[:, a:b], causal=False
+    )
+    for a, b in pairwise(edges)
+]
+outs, logsums = zip(*reversed(found), strict=True)
+together, _ = merge(outs, logsums)
+near = off(together, scaled_dot_product_attention(q, k, v))
+print("four splits, one of them empty, merged backwards:", near < 1e-5)
+assert near < 1e-5
+
+# %% [markdown]
+# ## Predict: two splits
+#
+# One query, one head, 32,768 keys, on all cores that this machine gives us. torch's operator for CPUs hands out heads and
+# rows of queries to the cores; here there is one of each. We cut the keys in two and tell it that they are two heads.
+
+# %% tags=["predict"]
+my_split = guess(
+    "11-split",
+    "32,768 keys in two splits: how many times as fast?",
+    unit="×",
+)
+
+# %% tags=["measure", "nbval-ignore-output"]
+KEYS, SPLITS = 32768, (1, 2, 4, 8)
+q, k, v = (x.cpu() for x in some(1, KEYS, heads=1)[:3])
+kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+
+
+def in_splits(n):
+    """Each split as a head of its own, and the merge."""
+    shape = (1, n, KEYS // n, DIM)
+    outs, logsums = kernel(
+        q.expand(1, n, 1, DIM), k.view(shape), v.view(shape)
+    )
+    if n == 1:
+        return outs
+    logsums = logsums.reshape(1, n, 1)
+    return merge(outs.unbind(1), logsums.unbind(1))[0]
+
+
+cores = torch.get_num_threads()
+wanted = scaled_dot_product_attention(q, k, v)[:, 0]
+assert off(in_splits(8), wanted) < 1e-5
+splits = bench.compare(
+    {n: lambda n=n: in_splits(n) for n in SPLITS}, repeats=25, inner=20
+)
+two = bench.Estimate.ratio(splits[1], splits[2])
+
+# %% tags=["reveal", "nbval-ignore-output"]
+reveal(
+    guess=my_split, model=float(min(2, cores)), measured=two, unit="×",
+    what="unsplit over two splits", names=("a core each", "measured"),
+    title=f"Two splits: {two.value:.2g} times as fast", log=False,
+)  # fmt: skip
+
+# %% tags=["reveal", "nbval-ignore-output"]
+markdown(ch11.splits_story(splits, cores))
+
+# %% tags=["reveal", "nbval-ignore-output"]
+ch11.splits_figure(splits, cores)
+
+# %% [markdown]
+# ## Scores in eight bits
+#
+# Once a tile is all that exists, its arithmetic may be cheaper than the rest of the model's: queries and keys rounded to
+# bytes, one scale for each token, products of bytes summed up in whole numbers. Tensor cores do that at twice the rate of 16
+# bits. But keys of real models share an offset: some channels are far from zero for *every* token, and a scale that must
+# reach them leaves few steps for what tells tokens apart. SageAttention
+# ([Zhang and others, 2024](https://arxiv.org/abs/2410.02367)) subtracts the mean key first. That adds the same number
+# to all scores of a query, and no softmax sees it.
+#
+# So here, at last, random numbers do not do. The keys and queries of SmolLM2 over 400 tokens of Shakespeare, layer by layer,
+# and what rounding does to each layer's attention:
+
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+class Notes(DynamicCache):
+    """A cache that takes down what every layer asked and stored."""
+
+    def update(self, layer, k, v, pos, q=None):
+        self.seen = [*getattr(self, "seen", []), (q, k, v)]
+        return super().update(layer, k, v, pos, q)
+
+
+model, tokenizer = lumen.load("smollm2-135m", dtype=torch.float32)
+ids = tokenizer.encode(assets.shakespeare()[0][:2000])[:400]
+notes = Notes.for_model(model, 1)
+pos = torch.arange(len(ids), device=device)[None]
+model.hidden(torch.tensor([ids], device=device), pos, notes)
+errors = {"as they are": [], "smoothed": []}
+offset = []
+for q, k, v in notes.seen:
+    exact = attention(q, k, v, pos, pos)
+    for name, yes in (("as they are", False), ("smoothed", True)):
+        rounded = lowbit_attention(q, k, v, pos, pos, smoothed=yes)
+        errors[name].append(off(rounded, exact))
+    mean = (k - smooth(k, pos)).norm(dim=-1)
+    offset.append(float((mean / k.norm(dim=-1)).mean()))
+ch11.bits_figure(errors)
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+markdown(ch11.bits_story(errors, offset))
+
+# %% [markdown]
+# The bytes here are made and multiplied in fp32, so this shows the error and not the speed.
+#
+# ## Where it loses
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+q, k, v, *_ = some(1, LONG)
+single = bench.compare(
+    {
+        "three": lambda: three_operators(q, k, v),
+        "one": lambda: scaled_dot_product_attention(q, k, v),
+    },
+    repeats=25,
+    inner=10,
+)
+alone = bench.Estimate.ratio(single["three"], single["one"])
+markdown(ch11.one_query_story(alone, LONG))
+
+# %% [markdown]
+# **Who needs the weights.** A fused kernel never has them. Caches that throw tokens away by how much they were read,
+# pictures of attention, some kinds of alignment: they must compute the scores again, or take the log-sum-exp and make the
+# weights of the columns they care for. That is why lumen's caches are [given weights](04_kv_cache.ipynb) only when they ask.
+#
+# **Who needs the same bits.** Tiles, splits and threads change the order of sums. The result differs in the last bits between
+# tile sizes, and with the number of splits also between batch sizes
+# ([batch invariance](../book/glossary.md#term-batch-invariance)).
+#
+# ## How this could fool you
+#
+# | trap | how it looks | guard here |
+# | --- | --- | --- |
+# | the naive side computes what the mask throws away | half of the gain is the mask's | [no mask](#three-operators) in the comparison; the mask [by itself](#half-of-it-is-never-computed) |
+# | scores that fit into a cache | tiles are useless | lengths from where they fit to where they do not, [in one figure](#predict-a-loop-in-python) |
+# | prompts where decode is meant | "attention is three times as fast", and no answer is | [one query](#where-it-loses) is measured apart |
+#
+# ## Play
+#
+# Your own tiles: too small and Python is all that is measured, too large and the scores leave the caches.
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+lab = tiles_lab()
+
+# %% [markdown]
+# ## In production
+#
+# Nobody writes the three operators any more. What is chosen is the kernel.
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+production_table(ch11.PRODUCTION)
+
+# %% [markdown]
+# ## Recap
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+markdown(ch11.recap(times, LONG, peaks, splits, cores))
+
+# %% [markdown]
+# ## Quiz
+
+# %% tags=["hide-input"]
+Quiz.of("11")
+
+# %% [markdown]
+# ## Exercises
+#
+# In [the exercise notebook](../exercises/11_flash_attention.ipynb); each has a check that looks at your own function.
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+markdown(grading.table("11"))
+
+# %% [markdown]
+# ## Further reading
+#
+# - [Online normalizer calculation for softmax](https://arxiv.org/abs/1805.02867) (Milakov and Gimelshein, 2018): read it for
+#   the one idea of this chapter, before anybody thought of attention.
+# - [FlashAttention](https://arxiv.org/abs/2205.14135) (Dao and others, 2022): read section 3.2, a proof that no exact
+#   attention can move asymptotically less for all sizes of fast memory.
+# - [FlashAttention-2](https://arxiv.org/abs/2307.08691) (Dao, 2023): read it for what is left once the bytes are gone: the
+#   order of loops, the few operations that are no products, the division of work.
+# - [FlashAttention-3](https://arxiv.org/abs/2407.08608) (Shah and others, 2024): read it for tiles that are loaded while
+#   others are computed, and for 8 bits.
+# - [FlashInfer](https://arxiv.org/abs/2501.01005) (Ye and others, 2025): read it for attention over blocks and batches of
+#   unlike requests, and for partial results as a thing that composes.
+#
+# ## Provenance
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+provenance(
+    session,
+    chip=chip,
+    notes=[
+        "fp32; random queries, keys and values, seed 0, but for eight bits"
+    ],
+)
