@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -352,36 +353,53 @@ def busy_table() -> Table:
 
 
 # eight bits ---------------------------------------------------------------------------------------
+def _gains(errors: Mapping[str, Sequence[float]], name: str) -> float:
+    """How many times smaller the error of the middle layer is than with keys as they are."""
+    pairs = zip(errors["as they are"], errors[name], strict=True)
+    return statistics.median(a / b for a, b in pairs)
+
+
 def bits_figure(errors: Mapping[str, Sequence[float]]) -> go.Figure:
-    """Error of a layer's attention with int8 scores, keys as they are and smoothed."""
-    worst = {name: max(some) for name, some in errors.items()}
+    """Error of a layer's attention with keys in a byte: as they are, smoothed, and with the first token's in full."""
     fig = figure(
-        f"Smoothed keys: an error of {percent(worst['smoothed'], 1)} at most, {percent(worst['as they are'], 1)} "
-        "without",
+        f"Smoothing divides the error by {_gains(errors, 'smoothed'):.1f}; by "
+        f"{_gains(errors, 'smoothed, first exact'):.1f} with the first key left out",
         x="layer of SmolLM2",
         y="relative error of its attention (%)",
         log_y=True,
-        height=360,
+        height=400,
     )
     shown = []
-    for name, color in (("as they are", palette.orange), ("smoothed", palette.blue)):
-        y = [100 * e for e in errors[name]]
+    for (name, some), color in zip(
+        errors.items(), (palette.orange, palette.blue, palette.green), strict=True
+    ):
+        y = [100 * e for e in some]
         shown += y
-        fig.add_scatter(x=list(range(1, len(y) + 1)), y=y, mode="lines+markers", line_color=color)
-        label_line(fig, len(y), y[-1], f"keys {name}", color, anchor="right", shift=14)
+        fig.add_scatter(
+            x=list(range(1, len(y) + 1)),
+            y=y,
+            mode="lines+markers",
+            line_color=color,
+            name=name,
+            showlegend=True,
+        )
+    fig.update_layout(legend={"orientation": "h", "y": -0.28})
     log_axis(fig, "y", nice_ticks(min(shown), max(shown)))
     return fig
 
 
-def bits_story(errors: Mapping[str, Sequence[float]], offset: Sequence[float]) -> str:
-    raw, smooth = errors["as they are"], errors["smoothed"]
-    better = sum(b < a for a, b in zip(raw, smooth, strict=True))
-    middle = sorted(a / b for a, b in zip(raw, smooth, strict=True))[len(raw) // 2]
+def bits_story(errors: Mapping[str, Sequence[float]], ranges: Sequence[tuple[float, float]]) -> str:
+    """`ranges`: by layer, a key's largest number over that of the smoothed key, of the first token and of the rest."""
+    first, rest = (statistics.median(side) for side in zip(*ranges, strict=True))
+    plain, exact = _gains(errors, "smoothed"), _gains(errors, "smoothed, first exact")
+    grows = "grows" if first < 1 else "shrinks"
     return (
-        f"The mean key is {percent(min(offset))} to {percent(max(offset))} of a key's length, layer by layer: so much "
-        f"do all keys have in common. Without it the error is smaller in {better} of {len(raw)} layers, in the "
-        f"middle one by a factor of {middle:.1f}. The subtraction itself changes no weight: the same number is taken "
-        "from all scores of a query."
+        f"Without their mean the keys' largest numbers are {rest:.1f} times smaller, so their steps are as much finer. "
+        f"The error of the middle layer falls by a factor of {plain:.1f} only. One token is unlike all others: the "
+        "first, the [sink](../book/glossary.md#term-attention-sink) that every query reads. Its key has no part in "
+        f"what the others have in common; by the subtraction it {grows}, to {1 / first:.1f} times its size, and so "
+        "does its step, where most of the weight lies. A control: with that one key left unrounded the factor is "
+        f"{exact:.1f}."
     )
 
 
