@@ -248,7 +248,7 @@ table(*ch11.moved_table(naive_traffic(q, k, v), counts))
 
 # %%
 def tiled(q, k, v, block_q=BLOCK_Q, block_k=BLOCK_K):
-    """(1, H, T, D): attention without a mask, one tile of scores at once."""
+    """(1, H, T, D): no mask, and one tile of scores at once."""
     out = torch.empty_like(q)
     k = k / math.sqrt(DIM)
     for at in range(0, q.shape[2], block_q):
