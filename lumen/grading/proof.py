@@ -10,7 +10,7 @@
 What is left for `tests/grading/answers/chNN.py`, away from readers, is what belongs to one exercise alone:
 
     ANSWERS = {
-        "loop": Answers(
+        "loop": Submissions(
             right=[loop_of_static],  # another way to write it
             wrong=[(forgets_eos, "ends the answer"), ...],  # and a fragment of its verdict, of no other's
             lumen=["lumen.generate"],
@@ -40,7 +40,7 @@ FUNCTIONS = ("build", "debug")  # kinds whose answer is code
 
 
 @dataclass(frozen=True)
-class Answers:
+class Submissions:
     """What an exercise is tried with.
 
     right   answers written differently from the solution; two in all with it
@@ -162,7 +162,7 @@ def _disguises(one: Any) -> list[tuple[str, Any]]:
 
 
 def prove(
-    exercise: Exercise, answers: Answers, score: Score | None = None, notebook: Notebook | None = None
+    exercise: Exercise, answers: Submissions, score: Score | None = None, notebook: Notebook | None = None
 ) -> list[str]:
     """Sentences on everything that does not hold; empty when the check is proven."""
     score, problems, notebook = score or Score(), [], notebook or Notebook()
@@ -189,7 +189,7 @@ def prove(
     return problems + _refused(exercise, answers, score)
 
 
-def _rejected(exercise: Exercise, answers: Answers, score: Score) -> list[str]:
+def _rejected(exercise: Exercise, answers: Submissions, score: Score) -> list[str]:
     problems, reasons = [], []
     known = list(slips(exercise))
     if len(answers.wrong) + len(known) < 3:
@@ -219,7 +219,7 @@ def _rejected(exercise: Exercise, answers: Answers, score: Score) -> list[str]:
     return problems
 
 
-def _refused(exercise: Exercise, answers: Answers, score: Score) -> list[str]:
+def _refused(exercise: Exercise, answers: Submissions, score: Score) -> list[str]:
     problems = []
     if exercise.kind in FUNCTIONS and not answers.lumen and not answers.no_lumen:
         problems.append(
@@ -252,7 +252,7 @@ def _hidden(exercise: Exercise, theirs: Any, one: Any, score: Score) -> list[str
     return []
 
 
-def mismatched(exercises: ExerciseSet, answers: dict[str, Answers]) -> list[str]:
+def mismatched(exercises: ExerciseSet, answers: dict[str, Submissions]) -> list[str]:
     """Exercises without answers, and answers without an exercise."""
     known = {one.id for one in exercises}
     problems = [f"{id}: has no answers." for id in sorted(known - set(answers))]

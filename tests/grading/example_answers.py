@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from lumen.grading.proof import Answers
+from lumen.grading.proof import Submissions
 from tests.grading import example_set as given
 
 
@@ -101,7 +101,7 @@ class LoopOnTheirCache(given.pretend.Full):
 
 
 ANSWERS = {
-    "kv-bytes": Answers(
+    "kv-bytes": Submissions(
         right=[46080, lambda: 2 * 30 * 3 * 64 * 4.0, np.int64(46080), torch.tensor(46080)],
         wrong=[
             (23040, "factor 2 is missing"),
@@ -119,7 +119,7 @@ ANSWERS = {
         ],
         stubs=[lambda: ..., lambda: None],
     ),
-    "repeat-kv": Answers(
+    "repeat-kv": Submissions(
         right=[repeat_by_expand, repeat_by_index, lambda x, groups: repeat_by_index(x, groups).numpy()],
         wrong=[
             (lambda x, groups: x.repeat(1, groups, 1, 1), "tiling"),
@@ -135,7 +135,7 @@ ANSWERS = {
         ],
         lumen=["lumen.pretend.repeat_kv"],
     ),
-    "stop-ids": Answers(
+    "stop-ids": Submissions(
         right=[index_of_stop, walk_to_stop],
         wrong=[
             (lambda tokens, stops: [t for t in tokens if t not in stops], "belong to nobody"),
@@ -148,7 +148,7 @@ ANSWERS = {
         stubs=[given.broken_until_stop],
         lumen=[given.pretend.until_stop],
     ),
-    "sparse-bytes": Answers(
+    "sparse-bytes": Submissions(
         right=[("b", 56.25), lambda: ("B", 56.3)],
         wrong=[
             (("a", 56.25), "half of them are zero"),
@@ -160,7 +160,7 @@ ANSWERS = {
         ],
         stubs=[(..., ...), lambda: ("b", ...)],
     ),
-    "batch-size": Answers(
+    "batch-size": Submissions(
         right=[{"batch": 256, "cache": "fp8"}, lambda: {"cache": "fp8", "batch": 250}],
         wrong=[
             ({"batch": 256, "cache": "bf16"}, "memory FAILS: 144, at most 82 GB"),
@@ -172,7 +172,7 @@ ANSWERS = {
         ],
         stubs=[{"batch": ..., "cache": "fp8"}],
     ),
-    "loop": Answers(
+    "loop": Submissions(
         right=[loop, loop_recursive],
         wrong=[
             (loop_one_too_many, "needs no pass of its own"),

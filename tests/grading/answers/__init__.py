@@ -1,1 +1,1 @@
-"""One module per chapter, `ch04.py`, with `ANSWERS: dict[str, Answers]`. Pattern: `../example_answers.py`."""
+"""One module per chapter, `ch04.py`, with `ANSWERS: dict[str, Submissions]`. Pattern: `../example_answers.py`."""

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from lumen.grading.proof import Answers
+from lumen.grading.proof import Submissions
 from lumen.grading.sets import ch02 as given
 
 
@@ -88,11 +88,11 @@ def past_the_end(machine):
 
 
 ANSWERS = {
-    "users-to-ridge": Answers(
+    "users-to-ridge": Submissions(
         right=[100.3],
         wrong=[(100.3e9, "about 1000000000"), (300.9, "a factor of about 3")],
     ),
-    "count-flops": Answers(
+    "count-flops": Submissions(
         right=[by_matrix],
         wrong=[
             (lambda config, context: given._flops(config.with_(window=None), context), "A window ends"),
@@ -102,7 +102,7 @@ ANSWERS = {
         ],
         lumen=["lumen.cost.flops_per_token", "lumen.cost.step_flops"],
     ),
-    "crossover": Answers(
+    "crossover": Submissions(
         right=[lambda: ({"B"}, 6.375 * 8192)],
         wrong=[
             (("a", 52224), "four square projections"),
@@ -111,12 +111,12 @@ ANSWERS = {
             ("b", "the choice alone"),
         ],
     ),
-    "utilisation": Answers(
+    "utilisation": Submissions(
         right=[by_rates, lambda step, card: [float(f"{share:.3g}") for share in by_rates(step, card)]],
         wrong=[(knows_its_model, "1.1 billion weights")],
         lumen=["lumen.cost.mfu", "lumen.cost.mbu"],
     ),
-    "memory-bandwidth": Answers(
+    "memory-bandwidth": Submissions(
         right=[one_long_walk, lambda machine: np.array(one_long_walk(machine))],
         wrong=[
             (past_the_end, "lies outside"),
@@ -128,7 +128,7 @@ ANSWERS = {
         ],
         no_lumen="lumen has no bandwidth benchmark of a simulated machine",
     ),
-    "choose-chips": Answers(
+    "choose-chips": Submissions(
         right=[lambda: dict(chip="H200 SXM", cards=4, weights="fp8", users=290)],
         wrong=[
             ({"chip": "H200 SXM", "cards": 1, "weights": "bf16", "users": 1}, "every user's cache must fit"),

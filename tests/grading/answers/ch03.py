@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from lumen.grading.proof import Answers
+from lumen.grading.proof import Submissions
 
 
 # report -------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ def reads_wait_for_text(reads):
 
 
 ANSWERS = {
-    "report": Answers(
+    "report": Submissions(
         right=[report_by_hand],
         wrong=[
             (lambda requests, limits: requests[0] and report_by_hand(requests, limits), "IndexError"),
@@ -118,22 +118,22 @@ ANSWERS = {
         ],
         lumen=["lumen.loadgen.summarize"],
     ),
-    "who-notices": Answers(
+    "who-notices": Submissions(
         right=[52.8, 52.9, 53, 100 - 100 * math.exp(300 * math.log(399 / 400))],
         wrong=[(53.97, "30 gaps"), (30, "larger by a factor of about 2")],
         stubs=[lambda: ...],
     ),
-    "quantile": Answers(
+    "quantile": Submissions(
         right=[quantile, quantile_walking],
         wrong=[(lambda q, bounds, replicas: quantile(q, bounds, replicas[:2]), "gave: 0.395")],
         no_lumen="lumen exports histograms and leaves their quantiles to Prometheus",
     ),
-    "read-stream": Answers(
+    "read-stream": Submissions(
         right=[read_stream_whole],
         wrong=[(reads_wait_for_text, "0.4 at [2][0]")],
         lumen=["lumen.loadgen.answer.StreamedAnswer", "lumen.loadgen.sse.EventStream"],
     ),
-    "in-print": Answers(
+    "in-print": Submissions(
         right=[lambda: ({"b", "c", "e"}, 2)],
         wrong=[
             (("abce", 2.0), "99 gaps of 50 ms"),
@@ -142,7 +142,7 @@ ANSWERS = {
         ],
         stubs=[(..., ...)],
     ),
-    "slo": Answers(
+    "slo": Submissions(
         right=[{"replicas": 2, "places": 80}, lambda: {"places": 98, "replicas": 2}],
         wrong=[
             ({"replicas": 1, "places": 100}, "load FAILS: 2"),

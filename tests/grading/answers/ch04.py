@@ -5,7 +5,7 @@ import functools
 import torch
 import torch.nn.functional as F
 
-from lumen.grading.proof import Answers
+from lumen.grading.proof import Submissions
 from tests.grading import caches
 
 RIGHT_PRICES = {"qwen2.5-7b": 57_344, "llama-2-13b": 819_200, "40 users": 107}
@@ -47,7 +47,7 @@ def always(**choice):
 
 
 ANSWERS = {
-    "token-prices": Answers(
+    "token-prices": Submissions(
         right=[RIGHT_PRICES, {**RIGHT_PRICES, "40 users": 107.4}],
         wrong=[
             ({**RIGHT_PRICES, "40 users": 10.7}, "about 10"),
@@ -55,22 +55,22 @@ ANSWERS = {
         ],
         stubs=[{**RIGHT_PRICES, "40 users": ...}],
     ),
-    "slot-cache": Answers(
+    "slot-cache": Submissions(
         right=[caches.TableCache],
         wrong=caches.RESERVED,
         lumen=["lumen.cache.StaticCache", "lumen.cache.DynamicCache"],
     ),
-    "two-new-tokens": Answers(
+    "two-new-tokens": Submissions(
         right=[attend_by_hand],
         wrong=[(attend_tiled, "belongs to head 0")],
         lumen=["lumen.attention.core.attention"],
     ),
-    "slots-and-positions": Answers(
+    "slots-and-positions": Submissions(
         right=[caches.Growing],
         wrong=caches.GROWING,
         lumen=["lumen.cache.DynamicCache"],
     ),
-    "saves-256": Answers(
+    "saves-256": Submissions(
         right=[("bd", 6.963), (" B, d.", 6.96)],
         wrong=[
             (("b", 6.963), "2 statements are wrong"),
@@ -81,7 +81,7 @@ ANSWERS = {
             ("bd", "the choice alone"),
         ],
     ),
-    "sixty-four-users": Answers(
+    "sixty-four-users": Submissions(
         right=[cards],
         wrong=[
             (always(chip="H200 SXM", count=2, kv="bf16"), "must fit into 90 %"),

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from lumen.cache.errors import CacheFull
-from lumen.grading.proof import Answers
+from lumen.grading.proof import Submissions
 from lumen.grading.sets.ch05 import in_flight
 
 RIGHT = {"one row": 9, "separate": 36, "shared": 18, "copies": 3, "empty": 56}
@@ -459,12 +459,12 @@ def always(**choice):
 
 
 ANSWERS = {
-    "four-samples": Answers(
+    "four-samples": Submissions(
         right=[RIGHT],
         wrong=[(lambda: 18, "a dict with the keys"), ({**RIGHT, "empty": 68}, "only 96 lie in full blocks")],
         stubs=[{**RIGHT, "empty": ...}],
     ),
-    "block-tables": Answers(
+    "block-tables": Submissions(
         right=[Tables, Recounted, InTuples],
         wrong=[
             (FreeAsMethod, "keep the line `@property`"),
@@ -494,7 +494,7 @@ ANSWERS = {
         ],
         lumen=["lumen.cache.BlockPool"],
     ),
-    "freed-block": Answers(
+    "freed-block": Submissions(
         right=[shorten, shorten_by_counting],
         wrong=[
             (shorten_forgets_table, "the table still lists them"),
@@ -505,7 +505,7 @@ ANSWERS = {
         ],
         no_lumen="lumen's rewind is a method of a cache with its own pool",
     ),
-    "last-writer": Answers(
+    "last-writer": Submissions(
         right=[prepare, prepare_by_tables, prepare_served()],
         wrong=[
             (prepare_last_keeps, "not the last who reads"),
@@ -517,7 +517,7 @@ ANSWERS = {
         ],
         no_lumen="lumen's reserve is a method of a cache with its own pool",
     ),
-    "waste-claims": Answers(
+    "waste-claims": Submissions(
         right=[lambda: ("c", 31), lambda: ("C", 100 * (1 - 528 / 768))],
         wrong=[
             (lambda: ("a", 31.25), "two ways of saying it agree"),
@@ -527,7 +527,7 @@ ANSWERS = {
             (lambda: ("c", 32), "That is near"),
         ],
     ),
-    "size-the-pool": Answers(
+    "size-the-pool": Submissions(
         right=[pool_by_price],
         wrong=[
             (always(chip="L4", block=64, pool=6), "GiB of pool against GB of card"),

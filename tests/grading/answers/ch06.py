@@ -3,7 +3,7 @@
 import hashlib
 from typing import ClassVar
 
-from lumen.grading.proof import Answers
+from lumen.grading.proof import Submissions
 
 # A chain of keys ----------------------------------------------------------------------------------
 
@@ -538,7 +538,7 @@ class GoesBackToTheFront(Keyed):
 BEST = {"order": "rules document clock", "parts cached": 2, "lifetime": "1 hour"}
 
 ANSWERS = {
-    "block-keys": Answers(
+    "block-keys": Submissions(
         right=[keys_by_repr, keys_by_bytes],
         wrong=[
             (keys_without_parent, "everything in front of its block"),
@@ -567,7 +567,7 @@ ANSWERS = {
         ],
         no_lumen="lumen's chain_key makes one key, not the chain",
     ),
-    "layout-hits": Answers(
+    "layout-hits": Submissions(
         right=[lambda: dict(RIGHT_HITS), computed_hits],
         wrong=[
             (hits(clock_first=1184), "differs from its first token"),
@@ -584,7 +584,7 @@ ANSWERS = {
         ],
         stubs=[lambda: {**RIGHT_HITS, "not run": ...}],
     ),
-    "three-wrong-hits": Answers(
+    "three-wrong-hits": Submissions(
         right=[ByContent, ByDigest, WholeSequences],
         wrong=[
             (ForgetsTheAdapter, "under another adapter"),
@@ -604,7 +604,7 @@ ANSWERS = {
         ],
         lumen=["lumen.cache.HashPrefix"],
     ),
-    "stale-block": Answers(
+    "stale-block": Submissions(
         right=[Keyed, Scanning],
         wrong=[
             (StillBroken, "holds another text by now"),
@@ -625,7 +625,7 @@ ANSWERS = {
         ],
         lumen=["lumen.cache.BlockPool"],
     ),
-    "price-claims": Answers(
+    "price-claims": Submissions(
         right=[("b", 75.625), lambda: ({"b"}, 100 * (1 - (1.25 + 7 * 0.1) / 8))],
         wrong=[
             (("a", 75.625), "instead of 2"),
@@ -638,7 +638,7 @@ ANSWERS = {
             ("b", "the choice alone"),
         ],
     ),
-    "where-to-write": Answers(
+    "where-to-write": Submissions(
         right=[BEST, lambda: dict(reversed(BEST.items()))],
         wrong=[
             ({**BEST, "lifetime": "5 minutes"}, "parts cached=2, lifetime='5 minutes'"),

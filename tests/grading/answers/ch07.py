@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from lumen.grading.proof import Answers
+from lumen.grading.proof import Submissions
 
 # One vector for a text ----------------------------------------------------------------------------
 
@@ -166,7 +166,7 @@ def needs_an_entry(question, kept, tenant, threshold):
 
 
 ANSWERS = {
-    "mean-pool": Answers(
+    "mean-pool": Submissions(
         right=[pooled_in_a_loop, between_first_and_last],
         wrong=[
             (pooled_with_padding, "padding was averaged in"),
@@ -180,10 +180,10 @@ ANSWERS = {
         ],
         no_lumen="lumen leaves pooling to sentence-transformers",
     ),
-    "index-memory": Answers(
+    "index-memory": Submissions(
         right=[{"ratio": 31.7, "codebooks": 393_000, "pq": 4.8e7, "flat": 1.54e9}],
     ),
-    "wrong-neighbour": Answers(
+    "wrong-neighbour": Submissions(
         right=[nearest_by_sorting],
         wrong=[
             (any_tenant, "Ben is served Ann's answer"),
@@ -200,10 +200,10 @@ ANSWERS = {
         ],
         lumen=["lumen.semantic.VectorIndex"],
     ),
-    "worth-a-look": Answers(
+    "worth-a-look": Submissions(
         right=[{"one word": 80, "faster": 1.18, "mean": 680, "break-even": 5}],
     ),
-    "other-traffic": Answers(
+    "other-traffic": Submissions(
         right=[("d", 78.2), lambda: ({"d"}, 78.21)],
         wrong=[
             (("a", 78.2), "Only hits spare"),
@@ -212,7 +212,7 @@ ANSWERS = {
             ("d", "the choice alone"),
         ],
     ),
-    "false-hit-budget": Answers(
+    "false-hit-budget": Submissions(
         right=[{"second look": True, "threshold": 0.75}],
         wrong=[
             ({"threshold": 0.75, "second look": False}, "second look=False"),

@@ -6,7 +6,7 @@ import torch
 
 from lumen import cost
 from lumen.config import CONFIGS
-from lumen.grading.proof import Answers
+from lumen.grading.proof import Submissions
 from lumen.hardware import CHIPS
 
 # A step for sixteen -------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ def searched():
 
 
 ANSWERS = {
-    "step-for-sixteen": Answers(
+    "step-for-sixteen": Submissions(
         right=[lambda: dict(RIGHT), by_hand],
         wrong=[
             (but("alone", 1e3 * W / BANDWIDTH), "One user has a cache, too"),
@@ -261,7 +261,7 @@ ANSWERS = {
             (lambda: 7.0, "a dict with the keys"),
         ],
     ),
-    "the-door": Answers(
+    "the-door": Submissions(
         right=[timeline, timeline_by_ends],
         wrong=[
             (stays_too_long, "one step too long"),
@@ -276,7 +276,7 @@ ANSWERS = {
         ],
         no_lumen="lumen's scheduler makes plans for sequences over a pool of blocks",
     ),
-    "no-pads": Answers(
+    "no-pads": Submissions(
         right=[pack, pack_by_loops],
         wrong=[
             (pack_causal, "The second prompt sees the first one"),
@@ -287,7 +287,7 @@ ANSWERS = {
         ],
         no_lumen="lumen's packed cache never builds the mask of the whole row",
     ),
-    "the-neighbours-die": Answers(
+    "the-neighbours-die": Submissions(
         right=[draws, draws_without_a_loop],
         wrong=[
             (draws_common, "One die for all"),
@@ -299,7 +299,7 @@ ANSWERS = {
         ],
         no_lumen="lumen's streams are torch generators, kept by the runner",
     ),
-    "batching-claims": Answers(
+    "batching-claims": Submissions(
         right=[lambda: ("b", 1.67), lambda: ("B", 100 / 60)],
         wrong=[
             (lambda: ("a", 100 / 60), "2B operations for 2 bytes"),
@@ -311,7 +311,7 @@ ANSWERS = {
             (lambda: ("b", 2.0), "the longest of the second four"),
         ],
     ),
-    "a-batch-in-time": Answers(
+    "a-batch-in-time": Submissions(
         right=[searched],
         wrong=[
             (choice("A100 80GB SXM", 52), "time per token FAILS: 34"),

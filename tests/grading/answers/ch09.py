@@ -1,6 +1,6 @@
 """Right and wrong answers to the exercises of chapter 09."""
 
-from lumen.grading.proof import Answers
+from lumen.grading.proof import Submissions
 
 # The plan of one step -------------------------------------------------------------------------------
 
@@ -110,7 +110,7 @@ def server(chip, budget, preemption):
 
 
 ANSWERS = {
-    "one-step": Answers(
+    "one-step": Submissions(
         right=[one_step_by_recursion],
         wrong=[
             (one_step_slots_looked_at_once, "one slot is left"),
@@ -118,11 +118,11 @@ ANSWERS = {
         ],
         no_lumen="lumen's schedule is a method of a scheduler with its own queues and pool",
     ),
-    "the-freeze": Answers(
+    "the-freeze": Submissions(
         right=[lambda: dict(RIGHT)],
         wrong=[(lambda: 307.7, "a dict with the keys")],
     ),
-    "early-sample": Answers(
+    "early-sample": Submissions(
         right=[sampled_by_gap],
         wrong=[
             (sampled_in_the_order_of_requests, "'a' at [0]"),
@@ -130,7 +130,7 @@ ANSWERS = {
         ],
         no_lumen="lumen's samples is a property of one piece of work",
     ),
-    "forgotten-answer": Answers(
+    "forgotten-answer": Submissions(
         right=[preempt_by_hand, preempt_sorted],
         wrong=[
             (preempt_in_place, "Work on a copy"),
@@ -138,7 +138,7 @@ ANSWERS = {
         ],
         no_lumen="lumen's _preempt is a method of a scheduler with its own queues and pool",
     ),
-    "chunk-claims": Answers(
+    "chunk-claims": Submissions(
         right=[lambda: ("B", sum(range(16)) / 16), lambda: ["b.", 7.5]],
         wrong=[
             (lambda: ("a", 7.5), "N(N − 1)/2 in all"),
@@ -146,7 +146,7 @@ ANSWERS = {
             (lambda: ("d", 7.5), "preempts by recomputing"),
         ],
     ),
-    "three-limits": Answers(
+    "three-limits": Submissions(
         right=[lambda: dict(preemption="swap", budget=512, chip="A100 80GB SXM")],
         wrong=[
             (server("A100 80GB SXM", 1024, "swap"), "that of the last full chunk"),

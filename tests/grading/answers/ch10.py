@@ -2,7 +2,7 @@
 
 import re
 
-from lumen.grading.proof import Answers
+from lumen.grading.proof import Submissions
 from lumen.loadgen.sse import EventStream
 
 
@@ -380,7 +380,7 @@ def skips_empty(chunks, stop):
 
 
 ANSWERS = {
-    "queue-by-hand": Answers(
+    "queue-by-hand": Submissions(
         right=[by_flows],
         wrong=[
             (lambda: 8.3, "a dict with the keys"),
@@ -390,7 +390,7 @@ ANSWERS = {
         ],
         no_lumen="no function of lumen answers it",
     ),
-    "event-stream": Answers(
+    "event-stream": Submissions(
         right=[Blocks],
         wrong=[
             (OnePerPiece, "several events"),
@@ -413,7 +413,7 @@ ANSWERS = {
         ],
         lumen=["lumen.loadgen.sse.EventStream"],
     ),
-    "half-characters": Answers(
+    "half-characters": Submissions(
         right=[by_hand, like_the_chapter],
         wrong=[
             (flushes_only, "a letter before and one behind"),
@@ -423,7 +423,7 @@ ANSWERS = {
         ],
         no_lumen="lumen's decoder takes ids and has methods",
     ),
-    "leaking-stop": Answers(
+    "leaking-stop": Submissions(
         right=[by_failure_table, searching(str.find)],
         wrong=[
             (falls_back_once, "a shorter one twice"),
@@ -433,7 +433,7 @@ ANSWERS = {
         ],
         no_lumen="lumen's matcher has methods and takes a list of stops",
     ),
-    "claims-on-throughput": Answers(
+    "claims-on-throughput": Submissions(
         right=[lambda: ("db", 640 / 150)],
         wrong=[
             (lambda: ("b", 4.267), "2 statements are wrong"),
@@ -442,7 +442,7 @@ ANSWERS = {
         ],
         no_lumen="nothing to import",
     ),
-    "queue-limit": Answers(
+    "queue-limit": Submissions(
         right=[lambda: {"slots": 196, "queue": 300}],
         wrong=[
             (lambda: {"slots": 256, "queue": 200}, "divide the whole house by 249"),
