@@ -573,6 +573,11 @@ markdown(ch09.ranks_text())
 # still has a worse one. So only finitely many can ever get in front of a given request. They finish: the best that runs moves in
 # every step, takes any block it needs, and nobody takes its own; nobody passes the head of the queue, and it gets the next place.
 #
+# The head waits for a place until somebody ends, though; background answers that hold every slot can keep an urgent one waiting for
+# their whole length. `Limits(priority_preemption=True)`, in `lumen serve` `--priority-preemption`, lets a better rank take the slot
+# or the blocks of the worst that runs: it starts with the next step, and the other one goes on later with the same tokens, at the
+# price of computing or swapping its cache again. It is off unless asked for.
+#
 # *Fixed at arrival* matters. If a score grew only while one waits, two requests could preempt each other again and again. And one
 # request must be refused at the door, one that needs more blocks than the pool has: as the head of the queue it would hold up
 # everybody for ever.

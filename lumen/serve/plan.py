@@ -16,6 +16,8 @@ class Limits:
     """How much a step may do. `max_seqs` sequences run at once; a step computes `token_budget` tokens at most.
 
     `ageing`: after so many seconds of waiting a request outranks a new one that is one priority step ahead.
+    `priority_preemption`: who waits for a slot or for blocks takes them from running sequences of worse rank, with the
+    policy "continuous"; without it only a running sequence preempts, for blocks.
     """
 
     max_seqs: int = 8
@@ -24,6 +26,7 @@ class Limits:
     preemption: Literal["recompute", "swap"] = "recompute"
     max_wait: float = 0.05
     ageing: float = 10.0
+    priority_preemption: bool = False
 
     def __post_init__(self) -> None:
         if self.max_seqs < 1 or self.token_budget < self.max_seqs:
@@ -35,6 +38,11 @@ class Limits:
             raise ValueError(
                 f"policy is one of {', '.join(POLICIES)} and preemption recompute or swap; got {self.policy!r} and "
                 f"{self.preemption!r}."
+            )
+        if self.priority_preemption and self.policy != "continuous":
+            raise ValueError(
+                f"priority_preemption lets a request in while others run, which the policy {self.policy!r} never does; "
+                "use continuous."
             )
         if not self.ageing > 0 or not self.max_wait >= 0:
             raise ValueError("ageing must be positive and max_wait 0 or more, both in seconds.")

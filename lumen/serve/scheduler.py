@@ -6,6 +6,7 @@
     chunked prefill       a token budget smaller than a prompt: it catches up over several steps
     prefix hit            `computed` starts at the hit, at most total - 1
     preemption            blocks are freed; by recompute `computed` returns to 0, by swap content waits on the host
+    priority preemption   the same, for the sake of a better rank that waits: its slot and blocks are needed now
     speculation           drafts make `total` larger; the step verifies them and rejected ones are taken back
 
 Nobody starves: a rank is fixed on arrival (priority, plus the time of arrival in units of `ageing` seconds), only
@@ -80,7 +81,10 @@ class Scheduler:
 
     def schedule(self, now: float = 0.0) -> Plan:
         """Decide one step. Tokens of running answers come first, then prompts, in order of rank."""
-        self._out, preempted = [], self.num_preemptions
+        self._out = []
+        if self.limits.priority_preemption:
+            self._make_way()
+        preempted = self.num_preemptions
         room = self.limits.token_budget - sum(s.decodes for s in self.running)  # one token each is set aside
         work: list[Work] = []
         for sequence in list(self.running):
@@ -129,6 +133,30 @@ class Scheduler:
                 self.num_found += sequence.num_cached_tokens
             used += min(sequence.gap, room - used)
             yield sequence
+
+    def _make_way(self) -> None:
+        """Preempt the worst ranks that run for better ones that wait, as many as slots and blocks ask for.
+
+        Nobody is preempted in vain: when all of the worse could not free enough, the waiting one waits on. Blocks that
+        a prefix cache holds for it are not counted, so more than needed may stop. vLLM's priority policy did the same
+        (pull request 5958); SGLang preempts above a threshold of priorities.
+        """
+
+        def needed(sequence: SequenceState) -> int:
+            return self._blocks_for(sequence.total - len(sequence.drafts))
+
+        slots = self.limits.max_seqs - len(self.running)
+        blocks = self.pool.num_free + self.prefix.num_evictable()
+        blocks -= sum(needed(s) - len(s.table) for s in self.running)  # they grow first
+        for head in list(self.waiting):
+            worse = [s for s in reversed(self.running) if s.rank > head.rank]  # worst first
+            if slots + len(worse) < 1 or blocks + sum(map(needed, worse)) < needed(head):
+                return
+            while slots < 1 or blocks < needed(head):
+                worst = worse.pop(0)
+                slots, blocks = slots + 1, blocks + needed(worst)
+                self._preempt(worst)
+            slots, blocks = slots - 1, blocks - needed(head)
 
     def _take_blocks(self, sequence: SequenceState) -> bool:
         """Blocks for every token that is known: prefix hits first, new ones behind. All or nothing."""

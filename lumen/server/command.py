@@ -54,6 +54,11 @@ def add_parser(subparsers: Any) -> None:
     engine.add_argument("--policy", default="continuous", choices=("continuous", "dynamic", "static"))
     engine.add_argument("--preemption", default="recompute", choices=("recompute", "swap"))
     engine.add_argument(
+        "--priority-preemption",
+        action="store_true",
+        help="a request of better rank takes the place of a running one",
+    )
+    engine.add_argument(
         "--no-prefix-cache", action="store_true", help="compute every prompt from its beginning"
     )
     limits = parser.add_argument_group("limits")
@@ -141,7 +146,13 @@ def _engine(options: argparse.Namespace) -> tuple[Any, Any]:
     from ..serve.engine import Engine
     from ..serve.scheduler import Limits
 
-    limits = Limits(options.max_seqs, options.token_budget, options.policy, options.preemption)
+    limits = Limits(
+        options.max_seqs,
+        options.token_budget,
+        options.policy,
+        options.preemption,
+        priority_preemption=options.priority_preemption,
+    )
     model, tokenizer = load(options.model)
     model.warm_up()
     num_blocks = options.num_blocks or blocks_in(options.memory, model, options.block_size, options.max_seqs)

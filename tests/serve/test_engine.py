@@ -60,7 +60,10 @@ def test_answers_equal_single_request_generation(policy, preemption, prefix):
     for seed in range(5):
         rng = random.Random(seed)
         size, blocks = rng.choice([(1, 40), (3, 12), (4, 9), (16, 3)])
-        limits = Limits(rng.randint(2, 5), rng.choice([5, 8, 200]), policy, preemption, max_wait=0.0)
+        limits = Limits(
+            rng.randint(2, 5), rng.choice([5, 8, 200]), policy, preemption, max_wait=0.0,
+            priority_preemption=policy == "continuous" and seed % 2 == 0,
+        )  # fmt: skip
         engine = Engine(model, num_blocks=blocks, block_size=size, prefix=prefix, limits=limits)
         asked = requests(rng, size * blocks)
         for request in asked:
@@ -73,6 +76,29 @@ def test_answers_equal_single_request_generation(policy, preemption, prefix):
         assert not engine.runner._rows and not engine.runner._host
         preempted += engine.counters.preemptions
     assert preempted > 0 or policy != "continuous", "the pools were meant to be too small"
+
+
+@pytest.mark.parametrize("preemption", ["recompute", "swap"])
+def test_who_made_way_for_a_better_rank_goes_on_as_if_nothing_had_happened(preemption):
+    """Bit-equal, log-probabilities included, but for the order of additions where a prompt is computed again."""
+    model, found = tiny_llama(torch.float64), {}
+    for urgent in (False, True):
+        limits = Limits(1, 40, preemption=preemption, priority_preemption=True)
+        engine = Engine(model, num_blocks=20, block_size=4, limits=limits)
+        low = Request("low", [5, 9, 2], 12, SamplingParams(seed=3), priority=1, logprobs=1)
+        engine.add(low)
+        deltas = [*engine.step(), *engine.step(), *engine.step()]
+        if urgent:
+            engine.add(Request("high", [7, 7], 3, priority=0))
+            now = engine.step()
+            assert [d.request_id for d in now] == ["high"], "it starts with the next step"
+            deltas += now
+        deltas += engine.stream()
+        mine = [d for d in deltas if d.request_id == "low"]
+        found[urgent] = [t for d in mine for t in d.tokens], [x.logprob for d in mine for x in d.logprobs]
+        assert engine.counters.preemptions == urgent
+    assert found[True][0] == found[False][0] == alone(model, low)
+    assert found[True][1] == pytest.approx(found[False][1], abs=0 if preemption == "swap" else 1e-12)
 
 
 def test_a_neighbour_never_changes_a_draw():

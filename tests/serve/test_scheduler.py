@@ -11,6 +11,7 @@ import random
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -25,6 +26,7 @@ EVENTS = [
     "aborted",
     "chunks",
     "drafts",
+    "outranked",
     "preempted",
     "several tokens at once",
     "swapped in",
@@ -94,6 +96,8 @@ def random_workload(seed: int) -> Counter[str]:
         max_wait=2.0,
         ageing=rng.choice([1.0, 30.0, float("inf")]),
     )
+    if limits.policy == "continuous" and rng.random() < 0.3:
+        limits = replace(limits, priority_preemption=True)
     scheduler, memory = Scheduler(pool, prefix, limits), Memory(pool)
     room = num_blocks * size
     stems = [[rng.randrange(4) for _ in range(room)] for _ in range(2)]
@@ -140,6 +144,7 @@ def random_workload(seed: int) -> Counter[str]:
                 ]
         plan = scheduler.schedule(now=float(step))
         check(plan, scheduler)
+        seen["outranked"] += sum(s.num_preemptions for s in scheduler.waiting) * limits.priority_preemption
         seen["swapped out"] += len(plan.swap_out)
         seen["swapped in"] += len(plan.swap_in)
         seen["chunks"] += sum(not work.samples for work in plan.work)
@@ -250,6 +255,49 @@ def test_urgent_requests_come_first_until_the_others_have_waited_long_enough():
     for name, priority, arrival in [("lazy", 1, 0.0), ("urgent", 0, 5.0), ("later", 0, 11.0)]:
         scheduler.add(Request(name, [1], 1, priority=priority, arrival=arrival))
     assert [s.id for s in scheduler.waiting] == ["urgent", "lazy", "later"]
+
+
+@pytest.mark.parametrize("preemption", ["recompute", "swap"])
+def test_a_better_rank_takes_a_slot_when_it_may(preemption):
+    """A slot held for 40 steps: without the option the urgent one waits for all of them, with it for none."""
+    for allowed in (False, True):
+        scheduler = make(max_seqs=2, preemption=preemption, priority_preemption=allowed, ageing=float("inf"))
+        memory = Memory(scheduler.pool)
+        for name in ("first", "second"):
+            scheduler.add(Request(name, [1, 2, 3], 20, priority=1, arrival=0))
+        seen = [run(scheduler, memory) for _ in range(3)]
+        scheduler.add(Request("equal", [1], 2, priority=1, arrival=1))
+        scheduler.add(Request("urgent", [1, 1], 2, priority=0, arrival=2))
+        while scheduler.waiting or scheduler.running:
+            seen.append(run(scheduler, memory))
+        began = {}
+        for number, step in enumerate(seen):
+            for name, *_ in step:
+                began.setdefault(name, number)
+        assert began["urgent"] == (3 if allowed else 20)
+        assert scheduler.num_preemptions == allowed
+
+
+def test_a_better_rank_takes_blocks_but_not_in_vain():
+    scheduler = make(num_blocks=6, size=2, max_seqs=4, priority_preemption=True, ageing=float("inf"))
+    memory = Memory(scheduler.pool)
+    for name, priority in (("keeps", 0), ("gives", 2)):
+        scheduler.add(Request(name, [1, 2, 3], 3, priority=priority, arrival=0))
+    run(scheduler, memory)
+    scheduler.add(Request("large", [1] * 10, 1, priority=1, arrival=0))  # 5 blocks, and 4 could come free
+    assert {name for name, *_ in run(scheduler, memory)} == {
+        "keeps",
+        "gives",
+    } and not scheduler.num_preemptions
+    scheduler.add(Request("small", [1] * 5, 1, priority=0, arrival=0))
+    assert {name for name, *_ in run(scheduler, memory)} == {
+        "keeps",
+        "small",
+    } and scheduler.num_preemptions == 1
+    while scheduler.waiting or scheduler.running:
+        run(scheduler, memory)
+    with pytest.raises(ValueError, match="use continuous"):
+        Limits(policy="static", priority_preemption=True)
 
 
 @pytest.mark.parametrize("prefix", [HashPrefix, RadixPrefix])
