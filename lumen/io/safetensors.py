@@ -9,6 +9,7 @@ runs it. They are refused.
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from pathlib import Path
 
@@ -90,22 +91,38 @@ def write(
     """Write `state` to `path`; readers see the old file or the whole new one, nothing between.
 
     Tensors that share storage (a tied head) are stored once each under their own name; drop the head to
-    keep one.
+    keep one. Raises OSError with a sentence for a full disk or a forbidden folder; the old file is still there then.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     tensors = {name: value.detach().cpu().contiguous() for name, value in state.items()}
     storages = {value.untyped_storage().data_ptr() for value in tensors.values()}
     if len(storages) < len(tensors):  # views of one matrix, such as our fused q, k, v
         tensors = {name: value.clone() for name, value in tensors.items()}
-    handle, scratch = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    os.close(handle)
+    scratch = None
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, scratch = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+        os.close(handle)
         save_file(tensors, scratch, metadata={"format": "pt", **(metadata or {})})
         os.chmod(scratch, 0o644)
         os.replace(scratch, path)
+    except (OSError, SafetensorError) as error:
+        if code := _system_error(error):
+            raise OSError(
+                code,
+                f"{path} cannot be written: {os.strerror(code)}; free some space or choose another folder. What stood "
+                "there before is untouched",
+            ) from error
+        raise
     finally:
-        Path(scratch).unlink(missing_ok=True)
+        if scratch is not None:
+            Path(scratch).unlink(missing_ok=True)
+
+
+def _system_error(error: Exception) -> int | None:
+    """The system's number of an error; the library, written in Rust, says it in words: (os error 28)."""
+    said = re.search(r"\(os error (\d+)\)", str(error))
+    return error.errno if isinstance(error, OSError) else int(said[1]) if said else None
 
 
 def _refuse_pickle(path: Path) -> None:

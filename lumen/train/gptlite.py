@@ -18,11 +18,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 from tqdm import tqdm
 
 from .. import assets
+from ..io import safetensors
 from ..models import CONFIGS, GPTlite
 
 OUT = Path(__file__).parent.parent / "checkpoints" / "gptlite.safetensors"
@@ -137,8 +137,11 @@ def train(recipe: Recipe, state_file: Path, save_every: int = 50) -> tuple[GPTli
             state_file.parent.mkdir(parents=True, exist_ok=True)
             fresh = state_file.with_suffix(".tmp")
             state = {"recipe": asdict(recipe), "step": step + 1}
-            torch.save(state | {"model": model.state_dict(), "optimizer": optimizer.state_dict()}, fresh)
-            os.replace(fresh, state_file)
+            try:
+                torch.save(state | {"model": model.state_dict(), "optimizer": optimizer.state_dict()}, fresh)
+                os.replace(fresh, state_file)
+            finally:
+                fresh.unlink(missing_ok=True)  # of a disk that is full
             if (step + 1) % (4 * save_every) == 0:
                 bar.write(
                     f"step {step + 1}: validation loss {validation_loss(model, valid_ids, recipe.context, 64):.3f}"
@@ -157,10 +160,7 @@ def save(model: GPTlite, characters: str, recipe: Recipe, loss: float, path: Pat
         "recipe": json.dumps(asdict(recipe)),
         "validation_loss": f"{loss:.4f}",
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_suffix(".tmp")
-    save_file(tensors, fresh, metadata)
-    os.replace(fresh, path)
+    safetensors.write(path, tensors, metadata)
 
 
 def main() -> None:
