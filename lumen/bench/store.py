@@ -20,6 +20,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from lumen.assets import cache_dir
 from lumen.bench import published
 from lumen.bench.estimate import Estimate
 from lumen.bench.names import Name
@@ -249,7 +250,7 @@ def _measured(text: str, entry: Entry) -> Measured:
 
 
 def _folder() -> Path:
-    return Path(os.environ.get("LUMEN_CACHE") or Path.home() / ".cache" / "lumen") / "measured"
+    return cache_dir() / "measured"
 
 
 def _lock(path: Path) -> AbstractContextManager[Any]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
+from lumen.assets import cache_dir
 from lumen.hardware.chip import Achieved, Chip, Curve
 from lumen.hardware.identity import cpu_name, gpu_name, memory_bytes, versions
 
@@ -88,9 +89,8 @@ def _machine(threads: int | None) -> tuple[Any, str, int, dict[str, Any]]:
 
 def kept_at(key: dict[str, Any]) -> Path:
     """The file that keeps the measurement of `key`."""
-    folder = Path(os.environ.get("LUMEN_CACHE") or Path.home() / ".cache" / "lumen")
     words = re.sub(r"[^a-z0-9.]+", "-", " ".join(str(value) for value in key.values()).lower()).strip("-")
-    return folder / "chips" / f"{words}.json"
+    return cache_dir() / "chips" / f"{words}.json"
 
 
 def _measure(
