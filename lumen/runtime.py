@@ -73,6 +73,42 @@ def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
 
 
+def available_memory(on: Any) -> float | None:
+    """Bytes that can be taken on a device now; None where the system does not say.
+
+    A GPU's free memory and what torch keeps of it unused. On Linux `MemAvailable`, and no more than the control group
+    (a container) may have at all.
+    """
+    import torch
+
+    on = torch.device(on)
+    if on.type == "cuda":
+        unused = torch.cuda.memory_reserved(on) - torch.cuda.memory_allocated(on)
+        return float(torch.cuda.mem_get_info(on)[0] + unused)
+    if on.type != "cpu":
+        return None
+    found = []
+    try:
+        with open("/proc/meminfo", encoding="utf8") as lines:
+            found += [1024.0 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+        with open("/sys/fs/cgroup/memory.max", encoding="utf8") as limit:
+            found += [float(text) for text in limit if text.strip().isdigit()]
+    except OSError:
+        pass  # another system, or no control group
+    return min(found, default=None)
+
+
+def refuse_beyond_memory(num_bytes: float, on: Any, what: str, cure: str) -> None:
+    """ValueError, before anything is taken, when `what` needs more memory than the device has left."""
+    if num_bytes < 2**28:  # not worth the look
+        return
+    room = available_memory(on)
+    if room is not None and num_bytes > room:
+        raise ValueError(
+            f"{what} need {num_bytes / 2**30:,.1f} GiB, and {room / 2**30:,.1f} GiB are available on {on}. {cure}"
+        )
+
+
 def processor_name(on: Any) -> str:
     """The name of the GPU or CPU that does the work."""
     import torch

@@ -31,10 +31,13 @@ import torch
 from torch import Tensor
 
 from ..attention.core import Mask, attend_with, mask_for, weigh_with
+from ..inputs import INT64, shown, wholes
 from .errors import CacheFull
 from .traits import Expand, Traits, refuse_repeats, storage_bytes
 
-__all__ = ["Cache", "CacheFull", "Expand", "NoCache", "Traits", "storage_bytes"]
+__all__ = ["MOST_ROWS", "Cache", "CacheFull", "Expand", "NoCache", "Traits", "storage_bytes"]
+
+MOST_ROWS = 2**20  # of one batch, whatever its rows hold
 
 
 class Cache:
@@ -51,8 +54,11 @@ class Cache:
     def begin(self, pos: Tensor) -> None:
         """Check that positions `pos` (B, T) fit and prepare one forward. Raises `CacheFull`; stores nothing yet.
 
-        ValueError for another number of rows, and for two new tokens of a row at one position.
+        ValueError for what are no positions, for another number of rows, and for two new tokens of a row at one
+        position.
         """
+        if pos.dim() != 2 or pos.dtype != torch.int64:
+            raise ValueError(f"Positions are int64 (rows, tokens), got {pos.dtype} {tuple(pos.shape)}.")
         if pos.shape[0] != self.lengths.shape[0]:
             raise ValueError(
                 f"This cache holds {self.lengths.shape[0]} rows, but the tokens have {pos.shape[0]}."
@@ -174,7 +180,7 @@ class Cache:
         raise NotImplementedError
 
     def _checked_lengths(self, lengths: Tensor | Sequence[int]) -> Tensor:
-        new = torch.as_tensor(lengths, dtype=torch.int64, device=self.lengths.device)
+        new = _whole_numbers(lengths, "lengths", self.lengths.device)
         if new.shape != self.lengths.shape:
             raise ValueError(
                 f"rewind needs one length per row ({self.lengths.shape[0]}), got {tuple(new.shape)}."
@@ -192,16 +198,22 @@ class Cache:
         return new
 
     def _checked_rows(self, rows: Tensor | Sequence[int]) -> Tensor:
-        index = torch.as_tensor(rows, device=self.lengths.device)
-        if index.dtype == torch.bool or index.is_floating_point():
-            raise ValueError(
-                f"select takes row numbers, not {index.dtype}; turn a mask into numbers with nonzero()."
-            )
-        index = index.to(torch.int64).reshape(-1)
+        index = _whole_numbers(rows, "rows", self.lengths.device).reshape(-1)
         held = self.lengths.shape[0]
         if index.numel() and (int(index.min()) < 0 or int(index.max()) >= held):
             raise ValueError(f"select {index.tolist()} names a row outside 0 to {held - 1}.")
         return index
+
+
+def _whole_numbers(given: Tensor | Sequence[int], name: str, device: torch.device) -> Tensor:
+    """Lengths or rows as int64 on `device`. ValueError for a mask of bools and for fractions: neither counts."""
+    if not isinstance(given, Tensor):
+        return torch.tensor(wholes(given, name, -INT64), dtype=torch.int64, device=device)
+    if given.dtype == torch.bool or given.is_floating_point() or given.is_complex():
+        raise ValueError(
+            f"{name} must be whole numbers, got {given.dtype} {shown(given)}; turn a mask into numbers with nonzero()."
+        )
+    return given.to(device, torch.int64)
 
 
 class NoCache(Cache):

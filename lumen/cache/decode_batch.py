@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from ..attention.core import Mask, attend_with, mask_for
-from .base import Cache, CacheFull
+from ..inputs import whole
+from .base import MOST_ROWS, Cache, CacheFull
 from .packed import Segment
 from .store import BlockStore
 from .traits import Expand, Traits
@@ -25,7 +26,7 @@ from .traits import Expand, Traits
 
 def bucket(count: int, least: int = 1) -> int:
     """The next size at or above `count` out of `least` times 1, 2, 4, ...: few shapes, so few graphs."""
-    size = least
+    size, count = whole(least, "least", 1), whole(count, "count")
     while size < count:
         size *= 2
     return size
@@ -38,8 +39,7 @@ class DecodeBatch(Cache):
     """
 
     def __init__(self, store: BlockStore, rows: int, width: int):
-        if rows < 1 or width < 1:
-            raise ValueError(f"A decode batch needs rows and blocks, got {rows} rows of {width} blocks.")
+        rows, width = whole(rows, "rows", 1, MOST_ROWS), whole(width, "width", 1, store.pool.num_blocks)
         self.store, self.width = store, width
         self.pos = torch.full((1, rows), -1, dtype=torch.int64, device=store.device)
         self.lengths = torch.zeros(1, dtype=torch.int64, device=store.device)

@@ -15,7 +15,9 @@ import torch
 from torch import Tensor
 
 from ..config import ModelConfig
-from .base import Cache, CacheFull
+from ..inputs import whole
+from ..runtime import refuse_beyond_memory
+from .base import MOST_ROWS, Cache, CacheFull
 from .traits import HasShape, storage_bytes, stored_dims
 
 
@@ -29,6 +31,7 @@ class DynamicCache(Cache):
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ):
+        rows = whole(rows, "rows", 0, MOST_ROWS)
         heads, *widths = stored_dims(config)
         self.k, self.v = (
             [torch.zeros(rows, heads, 0, width, dtype=dtype, device=device)] * config.num_layers
@@ -104,10 +107,14 @@ class StaticCache(Cache):
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ):
-        if capacity < 1:
-            raise ValueError(f"A static cache needs room for one token at least, got capacity {capacity}.")
+        rows, capacity = whole(rows, "rows", 0, MOST_ROWS), whole(capacity, "capacity", 1)
         self._capacity = capacity
         heads, *widths = stored_dims(config)
+        values = config.num_layers * rows * heads * (capacity + 1) * sum(widths)
+        refuse_beyond_memory(
+            values * dtype.itemsize, device, f"{rows} rows of {capacity} positions",
+            "Take fewer of them, or a smaller dtype, or a cache that grows.",
+        )  # fmt: skip
         self.k, self.v = (
             torch.zeros(config.num_layers, rows, heads, capacity + 1, width, dtype=dtype, device=device)
             for width in widths

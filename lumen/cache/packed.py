@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from ..attention.core import Mask, attend_with, mask_for
+from ..inputs import INT64, whole
 from .base import Cache
 from .gather import Gather
 from .store import BlockStore
@@ -96,6 +97,8 @@ class PackedCache(Cache):
             raise ValueError("A packed forward needs one segment at least.")
         size = store.block_size
         for s in segments:
+            whole(s.start, "start of a segment", -INT64)
+            whole(s.count, "count of a segment", -INT64)
             if s.start < 0 or s.count < 1 or s.end > len(s.table) * size:
                 raise ValueError(
                     f"Positions {s.start} to {s.end} do not fit into {len(s.table)} blocks of {size}; "

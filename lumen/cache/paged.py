@@ -21,7 +21,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .base import Cache
+from ..inputs import whole, wholes
+from .base import MOST_ROWS, Cache
 from .store import BlockStore, Content
 from .traits import Traits, refuse_gaps
 
@@ -32,6 +33,7 @@ class PagedCache(Cache):
     """Rows of one batch over a `BlockStore`. `select` shares blocks instead of copying them."""
 
     def __init__(self, store: BlockStore, rows: int):
+        rows = whole(rows, "rows", 0, MOST_ROWS)
         self.store = store
         self.tables: list[list[int]] = [[] for _ in range(rows)]
         self.lengths = torch.zeros(rows, dtype=torch.int64, device=store.device)
@@ -48,6 +50,7 @@ class PagedCache(Cache):
         Also copies a shared block that is about to be written (copy-on-write). A caller who knows the lengths on the
         host calls this before the forward, and `begin` then asks the device nothing.
         """
+        lengths = wholes(lengths, "lengths")
         if len(lengths) != len(self.tables):
             raise ValueError(f"reserve needs one length per row ({len(self.tables)}), got {len(lengths)}.")
         size, pool = self.store.block_size, self.store.pool
@@ -74,7 +77,7 @@ class PagedCache(Cache):
         pool.release(dropped)
         for table, count in zip(self.tables, grow, strict=True):
             table += [fresh.pop() for _ in range(count)]
-        self._reserved = list(lengths)
+        self._reserved = lengths
 
     def begin(self, pos: Tensor) -> None:
         super().begin(pos)

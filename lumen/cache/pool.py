@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from ..inputs import whole
 from .errors import CacheFull
+
+MOST = 2**26  # blocks, for each of which the books take about 50 bytes; and positions of a block
 
 
 class PoolCorrupt(RuntimeError):
@@ -20,13 +23,10 @@ class BlockPool:
     """`num_blocks` blocks of `block_size` positions. Blocks are numbered from 0; the last freed is used next."""
 
     def __init__(self, num_blocks: int, block_size: int):
-        if num_blocks < 1 or block_size < 1:
-            raise ValueError(
-                f"A pool needs blocks and positions in them, got {num_blocks} blocks of {block_size}; use 1 or more."
-            )
-        self.num_blocks, self.block_size = num_blocks, block_size
-        self._free = list(range(num_blocks))[::-1]
-        self._refs = [0] * num_blocks
+        self.num_blocks = whole(num_blocks, "num_blocks", 1, MOST)
+        self.block_size = whole(block_size, "block_size", 1, MOST)
+        self._free = list(range(self.num_blocks))[::-1]
+        self._refs = [0] * self.num_blocks
         self._remembered: set[int] = set()  # blocks that a prefix cache holds
         self.num_evictable = 0  # those of them that nobody else holds; kept up to date, never counted again
 
@@ -40,6 +40,7 @@ class BlockPool:
 
     def allocate(self, count: int) -> list[int]:
         """`count` free blocks with one reference each, or CacheFull and no block at all."""
+        count = whole(count, "count")
         if count > len(self._free):
             raise CacheFull(
                 f"{count} more blocks of {self.block_size} positions are needed and {len(self._free)} of "

@@ -16,13 +16,36 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ..inputs import shown, token_ids
 from .pool import BlockPool
 
 ROOT = b""
+_PARTS = (str, bytes, int, bool, type(None))
+
+
+def extra_key(extra: Sequence[object]) -> tuple[tuple[str, object], ...]:
+    """`extra` as prefix caches compare it: 1, True and "1" differ. ValueError for what cannot be compared.
+
+    A part is a string, bytes, an int, a bool, None, or a tuple of strings: these are equal to themselves, to nothing of
+    another kind, and stay as they are. (A float may be a NaN, a list may change.)
+    """
+    if not isinstance(extra, list | tuple):
+        raise ValueError(
+            f"extra is a tuple of what else cached numbers depend on, got {shown(extra)}; put brackets around a single "
+            "part."
+        )
+    for part in extra:
+        if type(part) not in _PARTS and not (type(part) is tuple and set(map(type, part)) <= {str}):
+            raise ValueError(
+                f"A part of extra is a string, bytes, an int, a bool, None or a tuple of strings, got {shown(part)} "
+                f"({type(part).__name__}); write anything else as a string."
+            )
+    return tuple((type(part).__name__, part) for part in extra)
 
 
 class Prefix:
-    """What a block store asks of a prefix cache. Tokens are ids; `extra` is what else the cached numbers depend on."""
+    """What a block store asks of a prefix cache. Tokens are ids; `extra` is what else the cached numbers depend on, see
+    `extra_key`. ValueError for other things; nothing has changed then."""
 
     queries = 0  # tokens asked for
     hits = 0  # tokens found
@@ -114,9 +137,17 @@ def chain_key(parent: bytes, tokens: Sequence[int], extra: Sequence[object]) -> 
     for token in tokens:
         digest.update(token.to_bytes(8, "little", signed=True))
     for part in extra:
-        text = f"{type(part).__name__}:{part}".encode()
+        text = f"{type(part).__name__}:".encode() + _spelled(part)
         digest.update(len(text).to_bytes(4, "little") + text)
     return digest.digest()
+
+
+def _spelled(part: object) -> bytes:
+    """A part of `extra` in bytes; half a surrogate pair and an int of a thousand digits have some, too."""
+    if isinstance(part, bytes):
+        return part
+    text = f"{part:x}" if isinstance(part, int) else str(part)
+    return text.encode("utf8", "surrogatepass")
 
 
 class HashPrefix(Prefix):
@@ -141,9 +172,11 @@ class HashPrefix(Prefix):
             self._entries[key] = self._entries.pop(key)
 
     def match(self, tokens: Sequence[int], extra: Sequence[object] = ()) -> list[int]:
+        extra_key(extra)
+        tokens, others = token_ids(tokens, "tokens"), tuple(extra)
         size, parent, keys, blocks = self.pool.block_size, ROOT, [], []
         for start in range(0, (len(tokens) - 1) // size * size, size):
-            key, entry = self._find(parent, tuple(tokens[start : start + size]), tuple(extra))
+            key, entry = self._find(parent, tuple(tokens[start : start + size]), others)
             if entry is None:
                 break
             keys.append(key)
@@ -156,15 +189,17 @@ class HashPrefix(Prefix):
         return blocks
 
     def insert(self, tokens: Sequence[int], blocks: list[int], extra: Sequence[object] = ()) -> None:
+        extra_key(extra)
+        tokens, others = token_ids(tokens, "tokens"), tuple(extra)
         size, parent, keys = self.pool.block_size, ROOT, []
         for place in range(min(len(tokens) // size, len(blocks))):
             part = tuple(tokens[place * size : (place + 1) * size])
-            key, entry = self._find(parent, part, tuple(extra))
+            key, entry = self._find(parent, part, others)
             if entry is None:
                 if key in self._entries:  # a collision: the one who came first stays, the chain ends here
                     break
                 self.pool.remember([blocks[place]])
-                self._entries[key] = _Entry(blocks[place], part, tuple(extra), parent)
+                self._entries[key] = _Entry(blocks[place], part, others, parent)
                 if parent != ROOT:
                     self._entries[parent].children += 1
             elif entry.block != blocks[place]:

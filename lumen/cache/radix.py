@@ -17,25 +17,29 @@ from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
 
 from .pool import BlockPool
-from .prefix import Prefix, exchange
+from .prefix import Prefix, exchange, extra_key
 
 Page = tuple[int, ...]
+Key = tuple[tuple[str, object], ...]  # what the numbers in a tree's blocks depend on beside the tokens
 
 
 class _Node:
-    """A run of pages below its parent; `children` by their first page."""
+    """A run of pages below its parent; `children` by their first page. A root has no pages, and the key of its tree."""
 
-    def __init__(self, parent: _Node | None, pages: list[Page], blocks: list[int], used: int):
-        self.parent, self.pages, self.blocks, self.used = parent, pages, blocks, used
+    def __init__(
+        self, parent: _Node | None, pages: list[Page], blocks: list[int], used: int, key: Key | None = None
+    ):
+        self.parent, self.pages, self.blocks, self.used, self.key = parent, pages, blocks, used, key
         self.children: dict[Page, _Node] = {}
 
 
 class RadixPrefix(Prefix):
-    """One tree for each `extra` (tenant, adapter, salt), all over one pool."""
+    """One tree for each `extra` (tenant, adapter, salt), all over one pool. A tree goes with its last block: salts that
+    were used once leave nothing behind, and a step costs what the pool holds, whatever came before."""
 
     def __init__(self, pool: BlockPool):
         self.pool = pool
-        self._roots: dict[tuple[object, ...], _Node] = {}
+        self._roots: dict[Key, _Node] = {}
         self._clock = 0
 
     def _pages(self, tokens: Sequence[int], count: int) -> list[Page]:
@@ -68,8 +72,8 @@ class RadixPrefix(Prefix):
             node.used, node = self._clock, node.parent
 
     def match(self, tokens: Sequence[int], extra: Sequence[object] = ()) -> list[int]:
+        root = self._roots.get(extra_key(extra))
         self.queries += len(tokens)
-        root = self._roots.get(_kind(extra))
         if root is None:
             return []
         node, inside, _ = self._walk(root, self._pages(tokens, (len(tokens) - 1) // self.pool.block_size))
@@ -80,10 +84,11 @@ class RadixPrefix(Prefix):
         return blocks
 
     def insert(self, tokens: Sequence[int], blocks: list[int], extra: Sequence[object] = ()) -> None:
+        key = extra_key(extra)
         pages = self._pages(tokens, min(len(tokens) // self.pool.block_size, len(blocks)))
         if not pages:
             return
-        root = self._roots.setdefault(_kind(extra), _Node(None, [], [], 0))
+        root = self._roots.get(key) or _Node(None, [], [], 0, key)
         node, inside, total = self._walk(root, pages)
         for place, block in enumerate(self._path(node, inside)):
             if block != blocks[place]:
@@ -95,6 +100,7 @@ class RadixPrefix(Prefix):
             self.pool.remember(new)
             child = _Node(node, pages[total:], new, 0)
             node.children[pages[total]] = child
+            self._roots[key] = root
             node = child
         self._touch(node)
 
@@ -130,6 +136,8 @@ class RadixPrefix(Prefix):
                     del parent.children[first]
                     if parent.blocks and not parent.children:
                         heappush(leaves, (parent.used, id(parent), parent))
+                    elif parent.key is not None and not parent.children:
+                        del self._roots[parent.key]
         return freed
 
     def num_evictable(self) -> int:
@@ -137,8 +145,3 @@ class RadixPrefix(Prefix):
 
     def blocks(self) -> list[int]:
         return [block for node in self._nodes() for block in node.blocks]
-
-
-def _kind(extra: Sequence[object]) -> tuple[object, ...]:
-    """The tree that `extra` names: 1, True and "1" are different things."""
-    return tuple((type(part).__name__, part) for part in extra)

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .base import Cache
+from ..inputs import whole
+from .base import MOST_ROWS, Cache
 from .traits import Traits, storage_bytes
 
 
@@ -22,6 +23,7 @@ class RecurrentCache(Cache):
     traits = Traits(max_rewind=0, readable=False)
 
     def __init__(self, rows: int, num_layers: int, device: torch.device | str = "cpu"):
+        rows, num_layers = whole(rows, "rows", 0, MOST_ROWS), whole(num_layers, "num_layers", 1, 2**16)
         self.lengths = torch.zeros(rows, dtype=torch.int64, device=device)
         self.states: list[tuple[Tensor, ...] | None] = [None] * num_layers
         self._next: dict[int, tuple[Tensor, ...]] = {}

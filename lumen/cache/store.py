@@ -11,6 +11,7 @@ and come back (`pack`, `unpack`). A slot is `block * block_size + place`; a posi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,6 +20,8 @@ import torch
 from torch import Tensor
 
 from ..config import ModelConfig
+from ..inputs import whole
+from ..runtime import refuse_beyond_memory
 from .gather import Gather
 from .pool import BlockPool
 from .prefix import NoPrefix, Prefix, allocate
@@ -44,7 +47,10 @@ class Content:
 
 
 class BlockStore:
-    """`num_blocks` blocks of `block_size` positions. `traits` are those of the caches that live here."""
+    """`num_blocks` blocks of `block_size` positions. `traits` are those of the caches that live here.
+
+    ValueError, before any memory is taken, when there is not enough of it.
+    """
 
     traits = Traits()
 
@@ -56,9 +62,7 @@ class BlockStore:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ):
-        self.pool = BlockPool(num_blocks, block_size)
-        self.prefix: Prefix = NoPrefix()
-        self.block_size, self.spare, self.num_layers = block_size, num_blocks, config.num_layers
+        num_blocks, block_size = whole(num_blocks, "num_blocks", 1), whole(block_size, "block_size", 1, 2**20)
         heads, *widths = stored_dims(config)
         shape = config.num_layers, num_blocks + 1, block_size, heads
         self._kept = self._layout(widths, dtype)
@@ -66,14 +70,21 @@ class BlockStore:
             kind: [width for width, other in self._kept if other == kind]
             for kind in dict.fromkeys(kind for _, kind in self._kept)
         }
-        whole = tuple(
+        refuse_beyond_memory(
+            math.prod(shape) * sum(width * kind.itemsize for width, kind in self._kept), device,
+            f"{num_blocks} blocks of {block_size} positions", "Take fewer of them, or a smaller dtype.",
+        )  # fmt: skip
+        self.pool = BlockPool(num_blocks, block_size)
+        self.prefix: Prefix = NoPrefix()
+        self.block_size, self.spare, self.num_layers = block_size, num_blocks, config.num_layers
+        kinds = tuple(
             torch.zeros(*shape, sum(widths), dtype=kind, device=device)
             for kind, widths in self._widths.items()
         )
-        self.planes = self.split(whole)
+        self.planes = self.split(kinds)
         self.caches: list[PagedCache] = []  # whoever holds tables; the audit asks them all
         # The same memory layer by layer, once as blocks and once as slots, so that no layer pays for taking it apart.
-        self.pools = list(zip(*(pool.unbind(0) for pool in whole), strict=True))
+        self.pools = list(zip(*(pool.unbind(0) for pool in kinds), strict=True))
         self._slots = list(zip(*(plane.flatten(1, 2).unbind(0) for plane in self.planes), strict=True))
 
     @classmethod

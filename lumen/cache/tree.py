@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ..attention.core import Mask, attend_with, mask_for
+from ..inputs import INT64, wholes
 from .base import Cache, CacheFull
 from .traits import Expand, Traits, storage_bytes
 
@@ -42,16 +43,17 @@ class Tree(Cache):
             raise ValueError(
                 f"The cache holds {rows} rows, but there are {len(parents)} trees; give one per row."
             )
-        for row, tree in enumerate(parents):
+        trees = [tuple(wholes(tree, f"parents[{row}]", -INT64)) for row, tree in enumerate(parents)]
+        for row, tree in enumerate(trees):
             wrong = next((i for i, parent in enumerate(tree) if not -1 <= parent < i), None)
             if wrong is not None:
                 raise ValueError(
                     f"Row {row}: node {wrong} has parent {tree[wrong]}; a parent is -1 or a node before its child."
                 )
-        width = max(map(len, parents), default=0)
+        width = max(map(len, trees), default=0)
         if width == 0:
             raise ValueError("No row has a new token; a tree needs one node at least.")
-        self.base, self.parents = base, [tuple(tree) for tree in parents]
+        self.base, self.parents = base, trees
         lines: list[tuple[int, int, int]] = []  # row, node, ancestor
         depths = [[PADDING] * width for _ in range(rows)]
         for row, tree in enumerate(self.parents):
@@ -136,6 +138,7 @@ class Tree(Cache):
             raise ValueError(
                 f"{len(paths)} paths for {len(self.parents)} rows; give one per row, empty for none."
             )
+        paths = [wholes(path, f"paths[{row}]", -INT64) for row, path in enumerate(paths)]
         for row, (path, tree) in enumerate(zip(paths, self.parents, strict=True)):
             above = [-1, *path]
             if any(not 0 <= n < len(tree) or tree[n] != p for n, p in zip(path, above, strict=False)):

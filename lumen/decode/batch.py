@@ -8,6 +8,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from ..inputs import token_ids
+
 
 def pad(
     prompts: Sequence[Sequence[int]],
@@ -20,15 +22,16 @@ def pad(
     """
     if side not in ("right", "left"):
         raise ValueError(f"side must be 'right' or 'left', got {side!r}.")
-    if not prompts or min(map(len, prompts)) < 1:
+    rows = [token_ids(prompt, f"Prompt {row}") for row, prompt in enumerate(prompts)]
+    if not rows or not all(rows):
         raise ValueError(
             "Every prompt needs one token at least: there is nothing to predict from in an empty one."
         )
-    width = max(map(len, prompts))
-    tokens = torch.zeros(len(prompts), width, dtype=torch.int64)
-    pos = torch.full((len(prompts), width), -1, dtype=torch.int64)
-    for row, ids in enumerate(prompts):
+    width = max(map(len, rows))
+    tokens = torch.zeros(len(rows), width, dtype=torch.int64)
+    pos = torch.full((len(rows), width), -1, dtype=torch.int64)
+    for row, ids in enumerate(rows):
         span = slice(0, len(ids)) if side == "right" else slice(width - len(ids), width)
-        tokens[row, span] = torch.tensor(list(ids), dtype=torch.int64)
+        tokens[row, span] = torch.tensor(ids, dtype=torch.int64)
         pos[row, span] = torch.arange(len(ids))
     return tokens.to(device), pos.to(device)

@@ -15,13 +15,16 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from ..inputs import INT64, wholes
+
 
 @dataclass(frozen=True)
 class Draft:
     """Guesses for the tokens behind a context, in order.
 
     `parents[i]` is the draft that draft i continues, -1 for the last token; parents come before their children, and
-    siblings differ. None: a chain, each draft continues the one before. ValueError for what is no such tree.
+    siblings differ. None: a chain, each draft continues the one before. ValueError for what is no such tree, and for
+    tokens that are no whole numbers.
 
     `probs` (len(tokens), V) are the distributions that the tokens were drawn from, with numbers that the drafter does
     not share with the row; None: they were chosen, not drawn. Siblings are drawn one after the other without
@@ -34,7 +37,9 @@ class Draft:
     parents: Sequence[int] | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "tokens", wholes(self.tokens, "tokens", -INT64))
         if self.parents is not None:
+            object.__setattr__(self, "parents", wholes(self.parents, "parents", -INT64))
             _check(self.tokens, self.parents)
 
     @property

@@ -15,6 +15,7 @@ from array import array
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
+from ..inputs import whole
 from ..sampling import SamplingParams
 from .draft import NOTHING, Draft
 
@@ -61,11 +62,8 @@ class NgramDrafter(Drafter):
     """
 
     def __init__(self, max_drafts: int = 4, longest: int = 4, shortest: int = 2):
-        if max_drafts < 1 or not 1 <= shortest <= longest:
-            raise ValueError(
-                f"max_drafts must be 1 or more and 1 <= shortest <= longest; got {max_drafts}, {shortest}, {longest}."
-            )
-        self.max_drafts, self.longest, self.shortest = max_drafts, longest, shortest
+        self.max_drafts, self.longest = whole(max_drafts, "max_drafts", 1), whole(longest, "longest", 1)
+        self.shortest = whole(shortest, "shortest", 1, self.longest)
 
     def propose(self, contexts: Sequence[Context]) -> Sequence[Draft]:
         return [self._look_up([*c.prompt, *c.output], min(c.room, self.max_drafts)) for c in contexts]

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from ..cache import Cache, CacheFull, StaticCache
-from ..cache.prefix import with_adapter
+from ..cache.prefix import extra_key, with_adapter
+from ..inputs import INT64, id_set, strings, whole
 from ..models.lora import NO_ADAPTERS, NoAdapters
 from ..models.passing import PLAIN, Channels
 from ..sampling import Constraint, NoToken, SamplingParams, Stream
@@ -24,7 +25,7 @@ from .compiled import Compiled, Model
 from .completion import Completion
 from .draft import NOTHING
 from .drafter import Drafter, NoDraft
-from .inputs import as_ids, check, for_generation, matchers, numbers
+from .inputs import as_ids, check, for_generation, matchers, numbers, settings
 from .row import Row
 from .step import branched, forward, propose, verify
 
@@ -70,19 +71,17 @@ def generate(
     """
     start = time.perf_counter()
     ids = as_ids(prompts, tokenizer)
+    max_new_tokens = whole(max_new_tokens, "max_new_tokens")
     check(model, ids, max_new_tokens)
-    settings = [params] * len(ids) if isinstance(params, SamplingParams) else list(params)
-    if len(settings) != len(ids):
-        raise ValueError(
-            f"{len(settings)} sampling parameters for {len(ids)} prompts; give one, or one per prompt."
-        )
+    each = settings(params, len(ids))
+    stop = strings(stop, "stop")
+    extra_key(extra)
     if stop and tokenizer is None:
         raise ValueError("stop strings are found in text, so they need tokenizer=….")
-    if prefill_chunk is not None and prefill_chunk < 1:
-        raise ValueError(f"prefill_chunk must be 1 or more, got {prefill_chunk}.")
+    chunk = INT64 if prefill_chunk is None else whole(prefill_chunk, "prefill_chunk", 1)
     told, chosen = for_generation(channels), numbers(adapter, adapters, len(ids))
     held_to = matchers(constraint, len(ids), model.config.vocab_size)
-    ends = frozenset(model.config.eos_ids if eos_ids is None else eos_ids)
+    ends = id_set(model.config.eos_ids if eos_ids is None else eos_ids, "eos_ids")
     answers = [Answer(max_new_tokens, ends, tokenizer, stop) for _ in ids]
     results = [Completion(num_prompt_tokens=len(prompt)) for prompt in ids]
     if not ids or max_new_tokens == 0:
@@ -115,7 +114,7 @@ def generate(
         )
     rows = [
         Row(i, prompt, answer.tokens, p, Stream(p), max_new_tokens, ends, matcher=matcher)
-        for i, (prompt, answer, p, matcher) in enumerate(zip(ids, answers, settings, held_to, strict=True))
+        for i, (prompt, answer, p, matcher) in enumerate(zip(ids, answers, each, held_to, strict=True))
     ]
 
     def channels_over(width: int) -> Channels:
@@ -125,7 +124,7 @@ def generate(
     held = cache.adopt(ids, extras)
     for result, count in zip(results, held, strict=True):
         result.num_cached_tokens = count
-    hidden = _prefill(model, ids, held, cache, prefill_chunk or longest, channels_over)
+    hidden = _prefill(model, ids, held, cache, min(chunk, longest), channels_over)
     cache.prompt_ended()
     written = [len(prompt) for prompt in ids]  # positions of each row that stand in the cache
     live, drafts, tree = list(range(len(ids))), [NOTHING] * len(ids), None

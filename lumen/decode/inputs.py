@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..inputs import INT64, shown, wholes
 from ..models.lora import NoAdapters
 from ..models.passing import Channels
-from ..sampling import Constraint, Matcher
+from ..sampling import Constraint, Matcher, SamplingParams
 from .row import started
 
 if TYPE_CHECKING:
@@ -15,15 +16,22 @@ if TYPE_CHECKING:
 
 
 def as_ids(prompts: Sequence[str | Sequence[int]], tokenizer: Any) -> list[list[int]]:
-    """Prompts as token ids."""
-    if isinstance(prompts, str) or (prompts and isinstance(prompts[0], int)):
+    """Prompts as token ids: text encoded, ids checked to be whole numbers."""
+    if isinstance(prompts, str) or not hasattr(prompts, "__iter__"):
         raise ValueError(
-            "prompts is a list of prompts, each a string or a list of token ids; "
-            "put brackets around a single one."
+            f"prompts is a list of prompts, got {shown(prompts)}; put brackets around a single one."
         )
-    if tokenizer is None and any(isinstance(p, str) for p in prompts):
+    each = list(prompts)
+    if each and not isinstance(each[0], str) and not hasattr(each[0], "__len__"):
+        raise ValueError(
+            "prompts is a list of prompts, each a string or a list of token ids; put brackets around a single one."
+        )
+    if tokenizer is None and any(isinstance(p, str) for p in each):
         raise ValueError("A prompt given as text needs tokenizer=…; pass token ids or the tokenizer.")
-    return [tokenizer.encode(p) if isinstance(p, str) else [int(t) for t in p] for p in prompts]
+    return [
+        tokenizer.encode(p) if isinstance(p, str) else wholes(p, f"Prompt {row}", -INT64)
+        for row, p in enumerate(each)
+    ]
 
 
 def check(model: Model, prompts: list[list[int]], limit: int) -> None:
@@ -34,8 +42,6 @@ def check(model: Model, prompts: list[list[int]], limit: int) -> None:
             "torch.compile(model) compiles `forward`, which generation never calls, so nothing would run compiled; "
             "use lumen.decode.Compiled(model)."
         )
-    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
-        raise ValueError(f"max_new_tokens must be 0 or a positive integer, got {limit!r}.")
     for row, ids in enumerate(prompts):
         if not ids:
             raise ValueError(
@@ -53,6 +59,16 @@ def check(model: Model, prompts: list[list[int]], limit: int) -> None:
                 f"Prompt {row} has {len(ids)} tokens and asks for {limit} more, but {config.name} knows "
                 f"{config.max_positions} positions. Ask for {max(room, 0)} at most, or shorten the prompt."
             )
+
+
+def settings(params: SamplingParams | Sequence[SamplingParams], count: int) -> list[SamplingParams]:
+    """The sampling parameters of each row."""
+    each = [params] * count if isinstance(params, SamplingParams) else params
+    if not isinstance(each, list | tuple) or not all(isinstance(one, SamplingParams) for one in each):
+        raise ValueError(f"params is one SamplingParams, or a list of one per prompt, got {shown(params)}.")
+    if len(each) != count:
+        raise ValueError(f"{len(each)} sampling parameters for {count} prompts; give one, or one per prompt.")
+    return list(each)
 
 
 def matchers(

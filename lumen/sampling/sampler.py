@@ -10,13 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from numbers import Real
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..inputs import as_float, as_int, shown, whole
 from . import filters
 
+SEEDS = -(2**63), 2**64 - 1  # those that torch's generators take
 SMALL, LARGE = 1e-9, 1e9  # what a setting may be
 
 
@@ -32,9 +34,9 @@ class NoToken(ValueError):
 class SamplingParams:
     """How one request turns logits into a token. The defaults sample from the model as it is.
 
-    temperature 0 is greedy. `seed` makes a request's draws its own, whatever shares its batch; None takes a
-    random seed. A bias of -inf forbids its token. ValueError for a number outside its range: all are small enough that
-    nothing made of them and of finite logits overflows in fp32.
+    temperature 0 is greedy. `seed`, a whole number from -2^63 to 2^64 - 1, makes a request's draws its own, whatever
+    shares its batch; None takes a random seed. A bias of -inf forbids its token. ValueError for a number outside its
+    range: all are small enough that nothing made of them and of finite logits overflows in fp32.
     """
 
     temperature: float = 1.0
@@ -60,23 +62,34 @@ class SamplingParams:
             ("frequency_penalty", -LARGE, LARGE, f"between {-LARGE:g} and {LARGE:g} (0 is off)", 0),
         )
         for name, low, high, rule, off in limits:
-            value = getattr(self, name)
-            if not _is_number(value) or not (low <= value <= high or value == off):
-                raise ValueError(f"{name} must be {rule}, got {value!r}.")
-        for token, bias in self.logit_bias.items():
-            if not _is_number(bias) or not (-LARGE <= bias <= LARGE or bias == -math.inf):
-                raise ValueError(
-                    f"logit_bias must be between {-LARGE:g} and {LARGE:g}, or -inf to forbid a token; token {token!r} "
-                    f"has {bias!r}."
-                )
+            given = getattr(self, name)
+            value = as_int(given) if name == "top_k" else as_float(given)
+            if value is None or not (low <= value <= high or value == off):
+                raise ValueError(f"{name} must be {rule}, got {shown(given)}.")
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "logit_bias", _biases(self.logit_bias))
+        if self.seed is not None:
+            object.__setattr__(self, "seed", whole(self.seed, "seed", *SEEDS))
 
     @property
     def penalizes(self) -> bool:
         return (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != (1.0, 0.0, 0.0)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
+def _biases(given: Any) -> dict[int, float]:
+    """Biases by token id, -inf to forbid a token."""
+    if not isinstance(given, Mapping):
+        raise ValueError(f"logit_bias maps token ids to biases, got {shown(given)}.")
+    found: dict[int, float] = {}
+    for token, bias in given.items():
+        value = as_float(bias)
+        if value is None or not (-LARGE <= value <= LARGE or value == -math.inf):
+            raise ValueError(
+                f"logit_bias must be between {-LARGE:g} and {LARGE:g}, or -inf to forbid a token; token {shown(token)} "
+                f"has {shown(bias)}."
+            )
+        found[whole(token, "A token id of logit_bias")] = value
+    return found
 
 
 GREEDY = SamplingParams(temperature=0.0)

@@ -32,9 +32,10 @@ from ..cache.radix import RadixPrefix
 from ..decode.answer import Answer
 from ..decode.drafter import Drafter
 from ..decode.inputs import for_generation
+from ..inputs import shown, token_ids
 from ..models.lora import NO_ADAPTERS, NoAdapters
 from ..models.passing import PLAIN, Channels
-from ..sampling import NoToken
+from ..sampling import NoToken, SamplingParams
 from .counters import Counters
 from .forward import Told
 from .request import Delta, Request, SequenceState, Times, TokenLogprobs
@@ -96,11 +97,9 @@ class Engine:
         config = self.model.config
         self.scheduler.check(request)
         self.runner.told.adapters.number(request.adapter)
-        bad = next((t for t in request.prompt if not 0 <= t < config.vocab_size), None)
-        if bad is not None:
-            raise ValueError(
-                f"The prompt holds token {bad}, outside the vocabulary of {config.name} (0 to {config.vocab_size - 1})."
-            )
+        if request.params is not None and not isinstance(request.params, SamplingParams):
+            raise ValueError(f"params must be SamplingParams or None, got {shown(request.params)}.")
+        token_ids(request.prompt, "The prompt", config.vocab_size)
         room = config.max_positions - len(request.prompt) + 1
         if request.max_new_tokens > room:
             raise ValueError(
@@ -113,11 +112,7 @@ class Engine:
                 f"min_new_tokens must be between 0 and max_new_tokens ({request.max_new_tokens}), got "
                 f"{request.min_new_tokens}."
             )
-        biased = request.params.logit_bias if request.params else {}
-        if bad_ids := [t for t in biased if not 0 <= t < config.vocab_size]:
-            raise ValueError(
-                f"logit_bias names token {bad_ids[0]}, outside the vocabulary (0 to {config.vocab_size - 1})."
-            )
+        token_ids(list(request.params.logit_bias if request.params else ()), "logit_bias", config.vocab_size)
         if request.logprobs is not None and not 0 <= request.logprobs <= config.vocab_size:
             raise ValueError(f"logprobs must be between 0 and {config.vocab_size}, got {request.logprobs}.")
 

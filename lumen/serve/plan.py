@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from ..inputs import real, whole
 from .request import SequenceState
 
 Policy = Literal["continuous", "static", "dynamic"]
@@ -29,10 +30,18 @@ class Limits:
     priority_preemption: bool = False
 
     def __post_init__(self) -> None:
-        if self.max_seqs < 1 or self.token_budget < self.max_seqs:
+        checked = {
+            "max_seqs": whole(self.max_seqs, "max_seqs", 1),
+            "token_budget": whole(self.token_budget, "token_budget", 1),
+            "max_wait": real(self.max_wait, "max_wait (seconds)", 0.0),
+            "ageing": real(self.ageing, "ageing (seconds; inf never ages)", above=0.0, infinite=True),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+        if self.token_budget < self.max_seqs:
             raise ValueError(
-                f"token_budget must be max_seqs or more, and that 1 or more, or somebody could never decode; got "
-                f"token_budget {self.token_budget} and max_seqs {self.max_seqs}."
+                f"token_budget must be max_seqs or more, or somebody could never decode; got {self.token_budget} "
+                f"tokens and {self.max_seqs} sequences."
             )
         if self.policy not in POLICIES or self.preemption not in ("recompute", "swap"):
             raise ValueError(
@@ -44,8 +53,6 @@ class Limits:
                 f"priority_preemption lets a request in while others run, which the policy {self.policy!r} never does; "
                 "use continuous."
             )
-        if not self.ageing > 0 or not self.max_wait >= 0:
-            raise ValueError("ageing must be positive and max_wait 0 or more, both in seconds.")
 
 
 @dataclass(frozen=True)

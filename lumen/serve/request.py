@@ -15,20 +15,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..cache.prefix import with_adapter
+from ..cache.prefix import extra_key, with_adapter
+from ..inputs import id_set, real, shown, strings, token_ids, whole
 
 if TYPE_CHECKING:
     from ..sampling import Constraint, SamplingParams
 
+INT32 = 2**31 - 1
 
-@dataclass
+
+@dataclass(frozen=True)
 class Request:
-    """One prompt and how to answer it.
+    """One prompt and how to answer it, checked when it is made: ValueError, with a sentence, for what no engine can do.
 
     `params` None is greedy. `stop` strings need an engine with a tokenizer. The smaller `priority`, the sooner.
-    `extra` is what else cached numbers depend on (tenant, salt). `logprobs` k asks for each drawn token's
-    log-probability and the k likeliest. `constraint` makes the matcher of a grammar, which says what tokens may come.
-    `adapter` names one of the engine's. `arrival` is seconds on `time.monotonic`, or on the engine's own clock.
+    `extra` is what else cached numbers depend on (tenant, salt), in parts as `extra_key` takes them. `logprobs` k asks
+    for each drawn token's log-probability and the k likeliest. `constraint` makes the matcher of a grammar, which says
+    what tokens may come. `adapter` names one of the engine's. `arrival` is seconds on `time.monotonic`, or on the
+    engine's own clock.
     """
 
     id: str
@@ -46,6 +50,28 @@ class Request:
     constraint: Constraint | None = None
     adapter: str | None = None
     arrival: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.id, str):
+            raise ValueError(f"id is a string that names the request, got {shown(self.id)}.")
+        extra_key(self.extra)
+        checked = {
+            "prompt": token_ids(self.prompt, "prompt"),
+            "max_new_tokens": whole(self.max_new_tokens, "max_new_tokens", 1),
+            "eos_ids": id_set(self.eos_ids, "eos_ids"),
+            "stop": strings(self.stop, "stop"),
+            "priority": whole(self.priority, "priority", -INT32, INT32),
+            "extra": tuple(self.extra),
+            "min_new_tokens": whole(self.min_new_tokens, "min_new_tokens"),
+            "logprobs": None if self.logprobs is None else whole(self.logprobs, "logprobs"),
+            "arrival": real(self.arrival, "arrival", 0.0),
+        }
+        if not checked["prompt"]:
+            raise ValueError(
+                "The prompt is empty: there is nothing to predict from. Give it one token at least."
+            )
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
 
     @property
     def cached_under(self) -> tuple[object, ...]:

@@ -48,12 +48,6 @@ class Scheduler:
 
     def check(self, request: Request) -> None:
         """Raise ValueError for a request that could never be served, whatever else goes."""
-        if not request.prompt:
-            raise ValueError(
-                "The prompt is empty: there is nothing to predict from. Give it one token at least."
-            )
-        if request.max_new_tokens < 1:
-            raise ValueError(f"max_new_tokens must be 1 or more, got {request.max_new_tokens}.")
         most = len(request.prompt) + request.max_new_tokens - 1
         room = self.pool.num_blocks * self.pool.block_size
         if most > room:

@@ -39,7 +39,7 @@ def test_allocation_is_all_or_nothing():
 
 @pytest.mark.parametrize("blocks, size", [(0, 16), (4, 0), (-1, 1)])
 def test_a_pool_of_nothing_gets_a_sentence(blocks, size):
-    with pytest.raises(ValueError, match="use 1 or more"):
+    with pytest.raises(ValueError, match="must be a whole number"):
         BlockPool(blocks, size)
 
 

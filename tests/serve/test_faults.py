@@ -35,7 +35,7 @@ SEEDS = 1_000
 SIZE, KINDS = 31, 12
 PEEK, USE, FEED = Stream.peek, Stream.use, StopMatcher.feed
 ONE = {
-    "matcher.allowed", "matcher.advance", "matcher.rollback", "bias", "stream.peek", "stream.use", "describe",
+    "matcher.allowed", "matcher.advance", "matcher.rollback", "stream.peek", "stream.use", "describe",
     "token_bytes", "stop", "store.take", "store.put",
 }  # fmt: skip
 TOGETHER = {
@@ -100,11 +100,6 @@ class Odd:
         self.taken -= count
 
 
-class Bias(dict):
-    def items(self):
-        return self.look(super().items)()
-
-
 class Guess(Drafter):
     """Two drafts for every second token; often wrong."""
 
@@ -126,14 +121,12 @@ def workload(kind: int, fuse: Fuse) -> list[Request]:
     """Three or four requests that between them use everything."""
     rng = random.Random(kind)
     stem = [rng.randrange(SIZE) for _ in range(4)]
-    bias = Bias({3: 0.5})
-    bias.look = lambda call: fuse.through("bias", call, bias)
     found = [
         Request(
             "grammar", [*stem, 5], 4, SamplingParams(seed=kind), constraint=lambda: Odd(fuse), logprobs=2
         ),
         Request(
-            "bias", [*stem, 7], 4, SamplingParams(seed=kind, top_p=0.9, logit_bias=bias), min_new_tokens=2
+            "bias", [*stem, 7], 4, SamplingParams(seed=kind, top_p=0.9, logit_bias={3: 0.5}), min_new_tokens=2
         ),
         Request("stop", stem[:3], 4, None, frozenset({2}), ("zz", "qq"), logprobs=1),
         Request("plain", [rng.randrange(SIZE) for _ in range(6)], 2, SamplingParams(seed=kind + 9)),
