@@ -1,4 +1,4 @@
-"""Whether a server that has run for long is slower or larger than a new one: 100,000 requests, each with a salt of its own.
+"""Whether an engine that has run for long is slower or larger than a new one: 100,000 requests, each with its own salt.
 
     python benchmarks/growth.py            the scheduler over both prefix caches, a minute on one core; writes evidence
     python benchmarks/growth.py --quick    2,000 requests each; writes nothing
@@ -17,6 +17,7 @@ import resource
 import statistics
 import sys
 import time
+from itertools import pairwise
 from typing import Any
 
 from lumen import bench
@@ -69,7 +70,7 @@ def serve(kind: str, requests: int) -> dict[str, Any]:
             )
     scheduler.audit()
     ends = [0, *(tenth["steps"] for tenth in tenths)]
-    medians = [statistics.median(seconds[a:b]) for a, b in zip(ends, ends[1:], strict=False)]
+    medians = [statistics.median(seconds[a:b]) for a, b in pairwise(ends)]
     return {"kind": kind, "tenths": tenths, "step": medians, "ratio": medians[-1] / medians[0]}
 
 
