@@ -812,6 +812,9 @@ production_table(ch10.PRODUCTION, headers=ch10.PRODUCTION_HEADERS)
 # Where the last column has no limit on the queue, put one in front. `lumen serve --max-queue 256` (its default) answers
 # 429, *too many requests*, beyond that, which is kinder than a place in a line that does not move.
 #
+# What such a server promises to people who do not know each other, and what it does not (no TLS, one key, a prefix cache
+# that tells who asked the same), stands in [SECURITY.md](https://github.com/lumen-course/lumen/blob/main/SECURITY.md).
+#
 # ## Recap
 
 # %% tags=["hide-input", "nbval-ignore-output"]

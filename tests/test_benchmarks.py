@@ -2,6 +2,7 @@
 runs on a tiny model."""
 
 import importlib
+import random
 import sys
 from pathlib import Path
 
@@ -41,3 +42,48 @@ def test_the_parts_of_an_engine_step_are_timed(benchmark):
     assert all(
         0 < seconds < step["step"] for step in steps for part, seconds in step.items() if part != "step"
     )
+
+
+def test_the_soak_finds_what_stays_behind(benchmark):
+    """A kilobyte and a half for each request, one task, one file, one block in a hundred looks; and noise is none."""
+    soak, dice = benchmark("soak"), random.Random(0)
+
+    def looks(resident=0.0, objects=0.0, **late):
+        still = {"lost_blocks": 0, "tasks": 3, "files": 9, "threads": 2}
+        for i in range(100):
+            grown = {"resident": 3e8 + resident * soak.ROUND * i + dice.gauss(0, 2e5)}
+            grown["objects"] = 1e5 + objects * soak.ROUND * i + dice.randrange(50)
+            yield still | grown | (late if i == 90 else {})
+
+    assert soak.judge(list(looks()))[1] == []
+    for more, word in (
+        ({"resident": 1500}, "resident"), ({"objects": 0.2}, "objects"), ({"tasks": 4}, "tasks"),
+        ({"files": 10}, "files"), ({"threads": 3}, "threads"), ({"lost_blocks": 1}, "blocks"),
+    ):  # fmt: skip
+        (fault,) = soak.judge(list(looks(**more)))[1]
+        assert word in fault
+
+
+def test_the_soak_s_mix_is_what_it_says(benchmark):
+    soak, dice = benchmark("soak"), random.Random(1)
+    asks = [soak.ask(dice) for _ in range(4000)]
+    share = {
+        "off": sum(a.after is not None for a in asks), "wrong": sum(a.wrong for a in asks),
+        "stream": sum(a.body["stream"] for a in asks),
+    }  # fmt: skip
+    assert (
+        abs(share["off"] - 400) < 100 and abs(share["wrong"] - 200) < 70 and abs(share["stream"] - 2000) < 160
+    )
+
+
+@pytest.mark.parametrize(
+    ("pieces", "word"),
+    [
+        (['{"choices":[{"index":0,"finish_reason":"stop"}]}', "{}"], "ended with"),
+        (['{"choices":[]}', "[DONE]"], "choices"),
+        (['{"choices":[{"index":0,"finish_reason":"abort"}]}', "[DONE]"], "choices"),
+    ],
+)
+def test_the_soak_looks_at_streams(benchmark, pieces, word):
+    with pytest.raises(ValueError, match=word):
+        benchmark("soak").streamed(pieces, {})
