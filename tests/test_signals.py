@@ -23,12 +23,13 @@ def console(run):
 """
 
 
+HEARD = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+
+
 def start(script: str, **streams) -> subprocess.Popen[str]:
-    """`script` in a Python of its own, with Ctrl-C heard as at a terminal."""
+    """`script` in a Python of its own, where Ctrl-C is heard even if these tests run in a shell's background."""
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | streams
-    return subprocess.Popen(
-        [sys.executable, "-c", script], cwd=repo.ROOT, text=True, restore_signals=True, **streams
-    )
+    return subprocess.Popen([sys.executable, "-c", HEARD + script], cwd=repo.ROOT, text=True, **streams)
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
