@@ -193,6 +193,11 @@ class BlockStore:
                 f"Keys and values of this model are {want[0]} and {want[1]} with a length behind the layers, "
                 f"got {tuple(k.shape)} and {tuple(v.shape)}."
             )
+        if any(new.dtype != plane.dtype for new, plane in zip(packed, self.planes, strict=True)):
+            raise ValueError(
+                f"This store holds {self.planes[0].dtype}, and keys and values of {k.dtype} and {v.dtype} were given; "
+                "let both sides compute in one dtype."
+            )
         return Content(packed)
 
     def _slots_of(self, blocks: Sequence[int], length: int) -> Tensor:

@@ -17,12 +17,12 @@ import multiprocessing
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..cache.pool import BlockPool
 from .disagg_workers import DECODE, PREFILL, Job, Pool, work
-from .request import Request
+from .request import Request, TokenLogprobs
 from .scheduler import Limits, Scheduler
 
 __all__ = ["HandOver", "Pool", "Result", "serve"]
@@ -43,11 +43,14 @@ class HandOver:
 
 @dataclass(frozen=True)
 class Result:
-    """Answers by request, each token's time in seconds after the start, and the hand-overs."""
+    """By request: its answer, each token's time in seconds after the start, what was asked about the tokens, and how it
+    ended (`finish_reason`, `stop_reason`); and the hand-overs."""
 
     answers: dict[str, list[int]]
     token_times: dict[str, list[float]]
     handovers: list[HandOver]
+    logprobs: dict[str, list[TokenLogprobs]] = field(default_factory=dict)
+    ends: dict[str, tuple[str | None, str | int | None]] = field(default_factory=dict)
 
 
 def serve(
@@ -120,11 +123,17 @@ def _gather(workers: list[Any], told: Any, timeout: float) -> Result:
         else:
             time.sleep(0.002)
     start, forwards = found[PREFILL]
-    answers, times, arrived = found[DECODE]
+    told, arrived = found[DECODE]
     handovers = []
     for name, (num_tokens, num_bytes, began, first_send, ended) in forwards.items():
         there = arrived[name]
         handovers.append(
             HandOver(name, num_tokens, num_bytes, ended - began, there - first_send, max(0.0, there - ended))
         )
-    return Result(answers, {n: [t - start for t in ts] for n, ts in times.items()}, handovers)
+    return Result(
+        {name: [t for d in deltas for t in d.tokens] for name, deltas in told.items()},
+        {name: [d.time - start for d in deltas for _ in d.tokens] for name, deltas in told.items()},
+        handovers,
+        {name: [entry for d in deltas for entry in d.logprobs] for name, deltas in told.items()},
+        {name: (deltas[-1].finish_reason, deltas[-1].stop_reason) for name, deltas in told.items()},
+    )

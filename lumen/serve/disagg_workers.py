@@ -16,8 +16,8 @@ from torch import Tensor
 
 from ..cache.packed import PackedCache, Segment
 from ..cache.paged import BlockStore
-from .engine import Engine
-from .request import Request, SequenceState
+from .engine import Engine, sentence
+from .request import Delta, Request, SequenceState, TokenLogprobs
 from .runner import Outcome, Runner
 from .scheduler import Limits
 
@@ -67,6 +67,24 @@ def work(job: Job, rank: int, told: Any) -> None:
         dist.destroy_process_group()
     except BaseException:
         told.put((rank, traceback.format_exc(), None))
+
+
+@dataclass(frozen=True)
+class _First:
+    """A request's first token on its way: its log-probabilities, when its forward began and ended; or why there is
+    none."""
+
+    token: int | None
+    told: TokenLogprobs | None
+    began: float
+    ended: float
+    why: str = ""
+
+    @classmethod
+    def of(cls, name: str, found: Outcome, began: float, ended: float) -> _First:
+        if name in found.errors:
+            return cls(None, None, began, ended, sentence(found.errors[name]))
+        return cls(found.tokens[name][0], next(iter(found.logprobs.get(name, [])), None), began, ended)
 
 
 class _StreamedCache(PackedCache):
@@ -129,7 +147,7 @@ def _prefill(job: Job, model: Any) -> tuple[float, dict[str, tuple[int, int, flo
         if not job.layerwise:
             sends.append(ended)
             outbox.put(layers(slice(None)))
-        outbox.put(("first", sampled.tokens[request.id][0]))
+        outbox.put(("first", _First.of(request.id, sampled, began, ended)))
         runner.forget(request.id)
         store.pool.release(table)
         forwards[request.id] = length, position_bytes * length, began, sends[0], ended
@@ -139,13 +157,13 @@ def _prefill(job: Job, model: Any) -> tuple[float, dict[str, tuple[int, int, flo
     return start, forwards
 
 
-def _decode(job: Job, model: Any) -> tuple[dict[str, list[int]], dict[str, list[float]], dict[str, float]]:
+def _decode(job: Job, model: Any) -> tuple[dict[str, list[Delta]], dict[str, float]]:
     """Step the engine over whatever has arrived; a thread receives."""
     pool = job.pools[DECODE]
     engine = Engine(
         model, num_blocks=pool.num_blocks, block_size=pool.block_size, prefix="none", limits=job.limits
     )
-    inbox: queue.Queue[tuple[str, int, Tensor] | None] = queue.Queue()
+    inbox: queue.Queue[tuple[str, _First, Tensor] | None] = queue.Queue()
     arrived: dict[str, float] = {}
     requests = {r.id: r for r in job.requests}
     store = engine.store
@@ -171,8 +189,7 @@ def _decode(job: Job, model: Any) -> tuple[dict[str, list[int]], dict[str, list[
         inbox.put(None)
 
     receiver = threading.Thread(target=receive, daemon=True)
-    answers: dict[str, list[int]] = {name: [] for name in requests}
-    times: dict[str, list[float]] = {name: [] for name in requests}
+    told: dict[str, list[Delta]] = {name: [] for name in requests}
     dist.barrier()
     receiver.start()
     more = True
@@ -184,9 +201,16 @@ def _decode(job: Job, model: Any) -> tuple[dict[str, list[int]], dict[str, list[
                 more = False
                 break
             name, first, content = item
-            deltas.append(engine.add_prefilled(requests[name], first, content[0].cpu(), content[1].cpu()))
+            if first.token is None:
+                deltas.append(Delta(name, finish_reason="error", stop_reason=first.why, time=first.ended))
+                continue
+            deltas.append(
+                engine.add_prefilled(
+                    requests[name], first.token, content[0].cpu(), content[1].cpu(), told=first.told,
+                    scheduled=first.began, known=arrived[name],
+                )
+            )  # fmt: skip
         for delta in [*deltas, *(engine.step() if engine.has_work else [])]:
-            answers[delta.request_id] += delta.tokens
-            times[delta.request_id] += [delta.time] * len(delta.tokens)
+            told[delta.request_id].append(delta)
     receiver.join()
-    return answers, times, arrived
+    return told, arrived

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..cache.paged import BlockStore
+from ..cache.paged import BlockStore, Content
 from ..cache.prefix import HashPrefix, NoPrefix, Prefix
 from ..cache.radix import RadixPrefix
 from ..decode.answer import Answer
@@ -125,31 +125,57 @@ class Engine:
         self._live[request.id] = sequence, answer, []
         self.counters.prompt_tokens += len(request.prompt)
 
-    def add_prefilled(self, request: Request, first: int, k: Tensor, v: Tensor) -> Delta:
+    def add_prefilled(
+        self,
+        request: Request,
+        first: int,
+        k: Tensor,
+        v: Tensor,
+        *,
+        told: TokenLogprobs | None = None,
+        scheduled: float | None = None,
+        known: float | None = None,
+    ) -> Delta:
         """Go on with a request whose prompt was computed elsewhere, and whose `first` token was drawn there.
 
-        k, v (layers, prompt tokens, Hkv, D) hold its keys and values; blocks there and here may differ in size. The
-        delta tells the first token. Raises ValueError as `add` does.
+        k, v (layers, prompt tokens, Hkv, D) hold its keys and values, in this engine's dtype; blocks there and here may
+        differ in size. `told` are the first token's log-probabilities if the request asks for any; it was `scheduled`
+        and the token `known` at these times there, default now. The delta tells the first token, and all goes on as if
+        nothing had been handed over. Raises ValueError as `add` does, before anything has changed.
         """
         self.check(request)
+        size = self.model.config.vocab_size
+        if not isinstance(first, int) or not 0 <= first < size:
+            raise ValueError(f"The first token is {first!r}, outside the vocabulary (0 to {size - 1}).")
+        if request.logprobs is not None and (told is None or told.token != first):
+            raise ValueError(
+                f"Request {request.id!r} asks for log-probabilities; hand over those of its first token, {first}, with "
+                "told=."
+            )
         if k.shape[1:2] != (len(request.prompt),):
             raise ValueError(
                 f"This prompt has {len(request.prompt)} tokens, but its keys are {tuple(k.shape)}."
             )
         content = self.store.content(k, v)
         answer = self._answer(request)
+        now = self._clock()
         sequence = self.scheduler.add_prefilled(request, [first], len(request.prompt))
-        self._open(sequence)
-        self.runner.receive(sequence, content)
+        sequence.scheduled = now if scheduled is None else scheduled
+        self._open(sequence, content)
         self._live[request.id] = sequence, answer, []
-        delta = self._tell(request.id, [first], [], self._clock())
+        self.counters.prompt_tokens += len(request.prompt)
+        asked = [told] if told is not None and request.logprobs is not None else []
+        delta = self._tell(request.id, [first], asked, now if known is None else known)
         return self._end(request.id, delta) if answer.done else delta
 
-    def _open(self, sequence: SequenceState) -> None:
+    def _open(self, sequence: SequenceState, content: Content | None = None) -> None:
         try:
             self.runner.open(sequence)
+            if content is not None:
+                self.runner.receive(sequence, content)
         except BaseException:  # its grammar is none: it was never here
-            self.scheduler.finish(sequence)
+            self.scheduler.drop(sequence)
+            self.runner.forget(sequence.id)
             raise
 
     def _answer(self, request: Request) -> Answer:
@@ -193,7 +219,7 @@ class Engine:
         for name, error in errors.items():
             self.store.wipe(self.scheduler.drop(self._live[name][0]))
             deltas.append(
-                self._last(name, Delta(name, (), "", (), "error", _sentence(error), 0, self._clock()))
+                self._last(name, Delta(name, (), "", (), "error", sentence(error), 0, self._clock()))
             )
             if not isinstance(error, NoToken):
                 log.error("request %s ends with an error", name, exc_info=error)
@@ -256,7 +282,7 @@ class Engine:
         return 1 - (pool.num_free + self.store.prefix.num_evictable()) / pool.num_blocks
 
 
-def _sentence(error: Exception) -> str:
+def sentence(error: Exception) -> str:
     """What is said to whoever asked. A ValueError's words are meant for him; another's are for the log."""
     if isinstance(error, NoToken):
         return error.why
