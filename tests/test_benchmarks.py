@@ -58,7 +58,7 @@ def test_the_soak_finds_what_stays_behind(benchmark):
     assert soak.judge(list(looks()))[1] == []
     for more, word in (
         ({"resident": 1500}, "resident"), ({"objects": 0.2}, "objects"), ({"tasks": 4}, "tasks"),
-        ({"files": 10}, "files"), ({"threads": 3}, "threads"), ({"lost_blocks": 1}, "blocks"),
+        ({"files": 10}, "files"), ({"threads": 43}, "threads"), ({"lost_blocks": 1}, "blocks"),
     ):  # fmt: skip
         (fault,) = soak.judge(list(looks(**more)))[1]
         assert word in fault
