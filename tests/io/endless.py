@@ -7,6 +7,10 @@ TWINS = "{% set ns = namespace(x=[0], y=[0]) %}{% for i in range(99) %}{% set ns
 PAIRS = "{% set ns = namespace(x=(0,)) %}{% for i in range(99) %}{% set ns.x = (ns.x, ns.x) %}{% endfor %}"
 LOOPS = [  # loops and calls
     "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+    "{% set xs = range(9999) %}{% for a in range(99) %}{% for b in xs if b < 0 %}{% endfor %}{% endfor %}",
+    "{% macro f() %}"
+    + "{% if x %}{% endif %}" * 3000
+    + "{% endmacro %}{% for a in range(99) %}{{ f() }}{% endfor %}",
     "{% for a in range(99999) %}{% for b in range(99999) if b > a %}x{% endfor %}{% endfor %}",
     "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
     "{% macro f(n) %}{{ caller(n) }}{% endmacro %}{% for a in range(9999) %}{% call(n) f(a) %}{% for b in range(n) %}{% endfor %}{% endcall %}{% endfor %}",
