@@ -50,11 +50,12 @@ class Linear(nn.Linear):
         )
 
     def blocks(self) -> Tensor:
-        """The weight as blocks of output rows, (blocks, in, out / blocks): the same memory, taken apart once."""
+        """The weight as blocks of output rows, (blocks, in, out / blocks): the same memory, taken apart once.
+
+        The view keeps its memory, so no other weight can come to lie there: one address is one weight.
+        """
         weight, held = self.weight, self._blocks
-        if (
-            held is None or held.data_ptr() != weight.data_ptr()
-        ):  # no other weight can lie in memory that is held
+        if held is None or held.data_ptr() != weight.data_ptr():
             count = next((n for n in BLOCKS if self.out_features % n == 0), 1)
             self._blocks = held = weight.detach().view(count, -1, self.in_features).transpose(1, 2)
         return held
