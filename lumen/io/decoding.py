@@ -1,8 +1,9 @@
 """Any decoder of the `tokenizers` library, one token at a time.
 
 A tokenizer's decoder is a chain of stages over the list of all tokens: bytes spelled as characters, a sign for the
-space before a word, a prefix for the middle of one, one space off the front. Each stage here (`lumen.io.decoding_stage`) is the same for
-tokens that come one by one; it lets out what no later token can change and holds the rest:
+space before a word, a prefix for the middle of one, one space off the front. Each stage here
+(`lumen.io.decoding_stage`) is the same thing for tokens that come one by one; it lets out what no later token can
+change and holds the rest:
 
     "".join(feed(id) for id in ids) + finish()  ==  backend.decode(ids)      for every list of ids
 
