@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from dataclasses import replace
@@ -485,3 +486,26 @@ def test_layers_of_two_kinds_and_layers_that_share():
     assert cost.kv_bytes_per_token(latent, 1) == cost.mla_bytes_per_token(6, 24, 8, 1)
     with pytest.raises(ValueError, match="no module"):
         cost.parameters(latent)
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -1.0, 10**400, "3", None, True, [1]])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: cost.end_to_end(x, 0.1, 3),
+        lambda x: cost.end_to_end(0.1, x, 3),
+        lambda x: cost.tpot_of_rate(x),
+        lambda x: cost.requests_per_s(10.0, x),
+        lambda x: cost.cost_per_million_tokens(x, 10.0),
+        lambda x: cost.cost_per_million_tokens(1.0, x),
+        lambda x: cost.cached_prompt_price(2, x),
+        lambda x: cost.speculative_speedup(0.5, 3, x),
+        lambda x: cost.predict_decode(CONFIGS["llama-3-8b"], CHIPS["H100 SXM"], x),
+        lambda x: cost.predict_prefill(CONFIGS["llama-3-8b"], CHIPS["H100 SXM"], 8, held=x),
+        lambda x: cost.prefill_flops(CONFIGS["llama-3-8b"], x),
+    ],
+)
+def test_a_number_that_is_none_gets_a_sentence_and_no_price(call, wrong):
+    """NaN passed every `< 1`, and 1e400 became a price of inf."""
+    with pytest.raises(ValueError, match=r"must be a finite number"):
+        call(wrong)

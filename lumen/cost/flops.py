@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from lumen.cost.shapes import matmuls
+from lumen.inputs import nonnegative
 
 if TYPE_CHECKING:
     from lumen.config import ModelConfig
@@ -88,7 +89,8 @@ def prefill_flops(
     `head_rows="last"` puts one row a sequence through the head, as generation needs; "all" puts every row,
     as perplexity needs.
     """
-    if prompt < 1 or batch < 1 or cached < 0:
+    nonnegative(prompt=prompt, batch=batch, cached=cached)
+    if prompt < 1 or batch < 1:
         raise ValueError(
             f"A prefill needs a prompt and a batch of at least 1, got prompt={prompt}, batch={batch}."
         )

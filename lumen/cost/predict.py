@@ -24,6 +24,7 @@ from lumen.cost.memory import kv_bytes, kv_bytes_per_token, max_users
 from lumen.cost.shapes import matmuls, weight_bytes
 from lumen.formats import bytes_per_value, dtype_name
 from lumen.hardware import Chip, at
+from lumen.inputs import nonnegative
 from lumen.models.counts import elementwise_bytes, operators, products
 
 if TYPE_CHECKING:
@@ -79,7 +80,8 @@ def predict_prefill(
     rows attend to them and read them, and they are not computed. `cache="dynamic"` or `"paged"` adds the copy
     that growing by concatenation and gathering blocks make of the whole cache, read and written.
     """
-    if prompt < 1 or batch < 1 or held < 0:
+    nonnegative(prompt=prompt, batch=batch, held=held)
+    if prompt < 1 or batch < 1:
         raise ValueError(
             "A prefill needs a prompt and a batch of at least 1 and at least 0 held tokens, "
             f"got prompt={prompt}, batch={batch}, held={held}."
@@ -117,6 +119,7 @@ def predict_decode(
     `cache="dynamic"` or `"paged"` adds the copy of the whole cache that growing by concatenation and gathering
     blocks make, read and written. The other arguments are those of `predict_prefill`.
     """
+    nonnegative(context=context, batch=batch)
     if context < 1 or batch < 1:
         raise ValueError(
             f"A step needs a context and a batch of at least 1, got context={context}, batch={batch}."

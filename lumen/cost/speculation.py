@@ -7,9 +7,12 @@ section 3.
 
 from __future__ import annotations
 
+from lumen.inputs import nonnegative
+
 
 def expected_tokens(acceptance: float, draft_length: int) -> float:
     """Tokens that one pass of the target yields: (1 - α^(k+1)) / (1 - α), and k + 1 when α = 1."""
+    nonnegative(draft_length=draft_length)
     if not 0 <= acceptance <= 1:
         raise ValueError(f"An acceptance rate lies between 0 and 1, got {acceptance}.")
     if acceptance == 1:
@@ -24,6 +27,7 @@ def expected_tokens_limit(acceptance: float) -> float:
 
 def speculative_speedup(acceptance: float, draft_length: int, draft_cost: float) -> float:
     """Expected tokens over a round's cost, k·c + 1 target steps. Holds while the target is memory-bound."""
+    nonnegative(draft_cost=draft_cost)
     return expected_tokens(acceptance, draft_length) / (draft_length * draft_cost + 1)
 
 

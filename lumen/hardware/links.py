@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from lumen.inputs import nonnegative
+
 LinkKind = Literal["datasheet", "standard", "estimate"]
 
 
@@ -24,6 +26,7 @@ class Link:
 
     def seconds(self, num_bytes: float) -> float:
         """The least time that bytes take over it. [s]"""
+        nonnegative(num_bytes=num_bytes)
         return num_bytes / self.bandwidth
 
 
