@@ -31,7 +31,7 @@ import lumen
 from lumen import assets, bench
 from lumen.loadgen import prompts
 from lumen.loadgen.client import Prompt
-from lumen.serve import runner
+from lumen.serve import forward, runner
 from lumen.serve.engine import Engine
 from lumen.serve.request import Request
 from lumen.serve.scheduler import Limits
@@ -66,11 +66,10 @@ class Clock:
 def direct(model: Any, tokenizer: Any, asked: list[Prompt]) -> list[dict[str, float]]:
     """Seconds of every step in which all streams decode: the whole, and its parts."""
     clock = Clock()
-    parts = {
-        name: clock.timed(part, getattr(runner, name))
-        for name, part in (("PackedCache", "pack"), ("verify", "sample"))
-    }
-    with mock.patch.multiple(runner, **parts):
+    with (
+        mock.patch.object(forward, "PackedCache", clock.timed("pack", forward.PackedCache)),
+        mock.patch.object(runner, "verify", clock.timed("sample", runner.verify)),
+    ):
         engine = Engine(model, tokenizer, num_blocks=512, limits=Limits(max_seqs=STREAMS, token_budget=256))
         engine.scheduler.schedule = clock.timed("schedule", engine.scheduler.schedule)  # type: ignore[method-assign]
         engine.scheduler.update = clock.timed("schedule", engine.scheduler.update)  # type: ignore[method-assign]
