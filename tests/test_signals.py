@@ -5,6 +5,7 @@ Each is a process of its own, told when to go by a line that it prints, so nothi
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -29,7 +30,10 @@ HEARD = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)
 def start(script: str, **streams) -> subprocess.Popen[str]:
     """`script` in a Python of its own, where Ctrl-C is heard even if these tests run in a shell's background."""
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | streams
-    return subprocess.Popen([sys.executable, "-c", HEARD + script], cwd=repo.ROOT, text=True, **streams)
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    return subprocess.Popen(
+        [sys.executable, "-c", HEARD + script], cwd=repo.ROOT, text=True, env=env, **streams
+    )
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
