@@ -153,6 +153,10 @@ class ModelConfig:
         """The layers that store keys and values."""
         return tuple(i for i in range(self.num_layers) if self.cache_layer(i) == i)
 
+    def cache_place(self, layer: int) -> int:
+        """Where caches keep what this layer reads: they count the layers that store, and the others take no memory."""
+        return self.storing_layers.index(self.cache_layer(layer))
+
     def with_(self, **changes: object) -> ModelConfig:
         """A copy with some fields changed; checked like a new one."""
         return replace(self, **changes)  # type: ignore[arg-type]

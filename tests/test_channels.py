@@ -10,8 +10,10 @@ import pytest
 import torch
 from torch import nn
 
-from lumen.cache import DynamicCache, StaticCache
+from lumen.cache import BlockStore, DynamicCache, StaticCache
 from lumen.config import ModelConfig
+from lumen.cost.memory import kv_bytes_per_token
+from lumen.decode import generate
 from lumen.models import Llama
 from lumen.models.layers import Block, make_mlp
 from lumen.models.lora import Adapters
@@ -19,6 +21,8 @@ from lumen.models.passing import Channels
 from lumen.models.shard import shard_config, shard_state
 from lumen.models.weights import load_hf_state, to_hf_state
 from lumen.parts import Experts
+from lumen.serve.engine import Engine
+from lumen.serve.request import Request
 
 from .tiny import relative_error, tiny_gpt, tiny_llama
 
@@ -220,6 +224,36 @@ def test_reading_in_both_directions(make):
     assert torch.equal(model(tokens, pos, None, both)[:, :-1], model(other, pos, None, both)[:, :-1])
 
 
+@pytest.mark.parametrize("kv_from", [(0, 0, 0), (0, 0, 2), (0, 1, 1), (0, 1, 0), (0, 1, 2)])
+@pytest.mark.parametrize("kind", ["dynamic", "static", "paged"])
+def test_a_layer_that_reads_anothers_keys_takes_no_memory(kind, kv_from):
+    """Bytes of the layers that store, as the cost model counts them; logits as written out by hand."""
+    model = tiny_llama(torch.float64, kv_from=kv_from)
+    storing, x = len(set(kv_from)), tokens_of(2, 9)
+    cache, slots = {
+        "dynamic": (DynamicCache.for_model(model, 2), 2 * 9),
+        "static": (StaticCache.for_model(model, 2, 9), 2 * (9 + 1)),
+        "paged": (BlockStore.for_model(model, 6, 4).rows(2), (6 + 1) * 4),
+    }[kind]
+    got = torch.cat([model(t, None, cache) for t in x.split([4, 1, 4], 1)], 1)
+    assert relative_error(got, by_hand(model, x)) < CLOSE
+    assert cache.nbytes == slots * storing * 2 * 3 * 8 * 8  # k and v, heads, channels, bytes
+    assert cache.nbytes == slots * kv_bytes_per_token(model.config, torch.float64)
+
+
+def test_the_engine_serves_layers_that_share_keys():
+    model = tiny_llama(torch.float64, kv_from=(0, 1, 0))
+    engine = Engine(model, num_blocks=20, block_size=4)
+    asked = [[5, 9, 2], [7] * 11]
+    for name, prompt in enumerate(asked):
+        engine.add(Request(str(name), prompt, 8))
+    found = {"0": [], "1": []}
+    for delta in engine.stream():
+        found[delta.request_id] += delta.tokens
+    assert [*found.values()] == [c.tokens for c in generate(model, asked, 8, eos_ids=())]
+    assert engine.store.planes[0].shape[0] == 2
+
+
 @pytest.mark.parametrize("kind", ["none", "dynamic", "static"])
 def test_a_layer_that_reads_anothers_keys(kind):
     """Layers 1 and 2 read what layer 0 stores: equal to layers of their own that compute the very same keys."""
@@ -238,9 +272,9 @@ def test_a_layer_that_reads_anothers_keys(kind):
 
 
 def by_hand(model, tokens):
-    """The same stack with attention written out: keys and values of layer 0 in every layer."""
+    """The same stack with attention written out: keys and values of the layer that `kv_from` names."""
     pos = torch.arange(tokens.shape[1]).expand(tokens.shape)
-    x, ((cos, sin),) = model.embedded(tokens, pos), model.turns(pos)
+    x, ((cos, sin),), stored = model.embedded(tokens, pos), model.turns(pos), {}
 
     def turned(heads):
         half = heads.shape[-1] // 2
@@ -249,8 +283,9 @@ def by_hand(model, tokens):
     for i, block in enumerate(model.blocks):
         rows = block.attn.qkv(block.attn_norm(x)).unflatten(-1, (-1, 8)).transpose(1, 2)
         q = turned(rows[:, :9])
-        if i == 0:
-            k, v = turned(rows[:, 9:12]).repeat_interleave(3, 1), rows[:, 12:].repeat_interleave(3, 1)
+        if model.config.kv_from[i] == i:
+            stored[i] = turned(rows[:, 9:12]).repeat_interleave(3, 1), rows[:, 12:].repeat_interleave(3, 1)
+        k, v = stored[model.config.kv_from[i]]
         scores = (q @ k.transpose(2, 3) / 8**0.5).masked_fill(torch.ones(9, 9).triu(1).bool(), float("-inf"))
         x = x + block.attn.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
         gate, up = block.mlp.gate_up(block.mlp_norm(x)).chunk(2, -1)

@@ -8,6 +8,8 @@ rows apart in `laid_out`: their layers see one row a token.
     state(layer), set_state(layer, ...)     what it left behind the last token, and what it leaves now
     advance(pos)                            once, after the last layer
 
+`layer` counts the layers that store something, see `ModelConfig.cache_place`.
+
 C1  pos = -1 writes nothing and advances nothing.
 C2  `k_pos` is an absolute position, never a slot number.
 C3  slots with k_pos = -1 hold finite numbers (a NaN in a masked value row leaks through attention).

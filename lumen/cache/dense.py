@@ -34,7 +34,7 @@ class DynamicCache(Cache):
         rows = whole(rows, "rows", 0, MOST_ROWS)
         heads, *widths = stored_dims(config)
         self.k, self.v = (
-            [torch.zeros(rows, heads, 0, width, dtype=dtype, device=device)] * config.num_layers
+            [torch.zeros(rows, heads, 0, width, dtype=dtype, device=device)] * len(config.storing_layers)
             for width in widths
         )
         self.positions = torch.zeros(rows, 0, dtype=torch.int64, device=device)
@@ -110,13 +110,15 @@ class StaticCache(Cache):
         rows, capacity = whole(rows, "rows", 0, MOST_ROWS), whole(capacity, "capacity", 1)
         self._capacity = capacity
         heads, *widths = stored_dims(config)
-        values = config.num_layers * rows * heads * (capacity + 1) * sum(widths)
+        values = len(config.storing_layers) * rows * heads * (capacity + 1) * sum(widths)
         refuse_beyond_memory(
             values * dtype.itemsize, device, f"{rows} rows of {capacity} positions",
             "Take fewer of them, or a smaller dtype, or a cache that grows.",
         )  # fmt: skip
         self.k, self.v = (
-            torch.zeros(config.num_layers, rows, heads, capacity + 1, width, dtype=dtype, device=device)
+            torch.zeros(
+                len(config.storing_layers), rows, heads, capacity + 1, width, dtype=dtype, device=device
+            )
             for width in widths
         )
         self.positions = torch.full((rows, capacity + 1), -1, dtype=torch.int64, device=device)

@@ -63,8 +63,9 @@ class BlockStore:
         device: torch.device | str = "cpu",
     ):
         num_blocks, block_size = whole(num_blocks, "num_blocks", 1), whole(block_size, "block_size", 1, 2**20)
+        self.num_layers = len(config.storing_layers)  # a layer that reads another's keys takes no memory
         heads, *widths = stored_dims(config)
-        shape = config.num_layers, num_blocks + 1, block_size, heads
+        shape = self.num_layers, num_blocks + 1, block_size, heads
         self._kept = self._layout(widths, dtype)
         self._widths = {
             kind: [width for width, other in self._kept if other == kind]
@@ -76,7 +77,7 @@ class BlockStore:
         )  # fmt: skip
         self.pool = BlockPool(num_blocks, block_size)
         self.prefix: Prefix = NoPrefix()
-        self.block_size, self.spare, self.num_layers = block_size, num_blocks, config.num_layers
+        self.block_size, self.spare = block_size, num_blocks
         kinds = tuple(
             torch.zeros(*shape, sum(widths), dtype=kind, device=device)
             for kind, widths in self._widths.items()

@@ -46,9 +46,9 @@ class Attention(nn.Module):
 
     def __init__(self, config: ModelConfig, layer: int):
         super().__init__()
-        self.source = config.cache_layer(layer)
+        self.place = config.cache_place(layer)
         self.num_heads, self.head_dim = config.num_heads, config.head_dim
-        self.num_kv_heads = config.num_kv_heads if self.source == layer else 0
+        self.num_kv_heads = config.num_kv_heads if config.cache_layer(layer) == layer else 0
         self.window, self.scale = config.window_of(layer), config.query_scale
         self.turn = 1 if config.local_theta is not None and self.window is not None else 0
         rows = (self.num_heads + 2 * self.num_kv_heads) * config.head_dim
@@ -83,10 +83,10 @@ class Attention(nn.Module):
 
     def _attend(self, at: Pass, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         if self.num_kv_heads and self.scale is None and at.channels.causal:
-            return at.cache.attend(self.source, q, k, v, at.pos, self.window)
+            return at.cache.attend(self.place, q, k, v, at.pos, self.window)
         keys, values = (k, v) if self.num_kv_heads else (None, None)
         return at.cache.attend(
-            self.source,
+            self.place,
             q,
             keys,
             values,
