@@ -338,8 +338,9 @@ for name, scores, good in (
 ):
     wrong = [error > 1e-4 for error in off(scores, alone)]
     words = [tokenizer.decode([int(t)]) for t in scores.argmax(-1)]
-    print(f"{name:26} other scores: {wrong}")
-    print(f"{'':26} next words: {words}")
+    print(name)
+    print("  other scores:", wrong)
+    print("  next words:", words)
     assert wrong == ([False] * 3 if good else [True, True, False])
 
 # %% [markdown]
@@ -463,8 +464,8 @@ except FileNotFoundError:
     markdown(ch08.NOT_PUBLISHED)
 
 # %% tags=["reveal", "nbval-ignore-output"]
-table(*ch08.spread_table())
 markdown(ch08.SPREAD_STORY)
+table(*ch08.spread_table())
 
 # %% tags=["reveal", "nbval-ignore-output"]
 markdown(ch08.POLICIES_STORY)
@@ -600,7 +601,7 @@ markdown(ch08.equal_jobs(alike, counts))
 # of an answer before it ends.)
 #
 # **A user who counts milliseconds.** Batching sells one user's speed for everybody's. With a limit on
-# [TPOT](../book/glossary.md#term-TPOT) the largest batch is not always the one that fills the memory. Users in the largest
+# [TPOT](../book/glossary.md#term-TPOT) it is often time and not memory that sets the largest batch. Users in the largest
 # batch, Llama-3-8B in bf16 on one H100, by the datasheet:
 
 # %% tags=["hide-input", "nbval-check-output"]

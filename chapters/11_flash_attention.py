@@ -21,9 +21,9 @@
 # </div>
 
 # %% [markdown]
-# One layer of SmolLM2 attends: nine heads, 64 numbers wide. Written down as in a textbook it is three operators: a product
-# of queries and keys, a softmax, a product with the values. torch has a single operator for the same thing. Same numbers in,
-# same multiplications, same numbers out.
+# One layer of SmolLM2 attends: nine heads, 64 numbers wide (here every head has keys of its own). Written down as in a textbook
+# it is three operators: a product of queries and keys, a softmax, a product with the values. torch has a single operator for the
+# same thing. Same numbers in, the same products, same numbers out.
 #
 # **The same arithmetic, in a fraction of the time. Where did the rest of it go?**
 #
@@ -121,7 +121,7 @@ def some(queries, keys=None, heads=HEADS):
 # %%
 def three_operators(q, k, v):
     """(1, H, T, D). The scores (1, H, T, S) are written out, twice."""
-    scores = q @ (k / math.sqrt(DIM)).transpose(2, 3)
+    scores = (q / math.sqrt(DIM)) @ k.transpose(2, 3)
     weights = scores.softmax(-1)
     return weights @ v
 
@@ -163,7 +163,7 @@ markdown(ch11.opening(first, LONG))
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 q, k, v, *_ = some(LONG)
-scores = q @ (k / math.sqrt(DIM)).transpose(2, 3)
+scores = (q / math.sqrt(DIM)) @ k.transpose(2, 3)
 parts = bench.compare(
     {
         "scores = q kᵀ": lambda: q @ k.transpose(2, 3),
@@ -176,8 +176,7 @@ table(*ch11.operators_table(parts, LONG, chip))
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 whole = first[LONG]
-cells = parts, whole["three operators"], whole["one operator"]
-markdown(ch11.operators_story(*cells, LONG, chip))
+markdown(ch11.operators_story(parts, whole["three operators"], LONG, chip))
 
 # %% [markdown]
 # ## A softmax in pieces
@@ -198,15 +197,15 @@ markdown(ch11.operators_story(*cells, LONG, chip))
 #
 # The factor $e^{m - m'}$ turns every old $e^{s_i - m}$ into $e^{s_i - m'}$, exactly. Behind the last tile the output is
 # $o / \ell$. This is the [online softmax](../book/glossary.md#term-online-softmax)
-# ([Milakov and Gimelshein, 2018](https://arxiv.org/abs/1805.02867)); attention over tiles with it is
+# ([Milakov and Gimelshein, 2018](https://arxiv.org/abs/1805.02867)); attention over keys in pieces with it saves memory
+# ([Rabe and Staats, 2021](https://arxiv.org/abs/2112.05682)), and in tiles made for the memories of a chip it is
 # [FlashAttention](../book/glossary.md#term-FlashAttention) ([Dao and others, 2022](https://arxiv.org/abs/2205.14135)).
 
 # %% tags=["hide-input", "nbval-check-output"]
 TileStepper(size=8, block=2)
 
 # %% [markdown]
-# Watch the last query. When a larger score comes, what was there shrinks; when none comes, nothing is touched. With the
-# causal mask the tiles above the diagonal are never computed.
+# Watch the last query. When a larger score comes, what was there shrinks; when none comes, it stays. With the causal mask the tiles above the diagonal are never computed.
 #
 # ## What moves
 #
@@ -216,12 +215,14 @@ TileStepper(size=8, block=2)
 # $$
 # \begin{aligned}
 # \text{written out} &= b\,H\,(2 T D + 2 S D + 4\, T S) \\
-# \text{in tiles} &= b\,H\,\bigl(2 T D + T + \lceil T / B_q \rceil \cdot 2 S D\bigr)
+# \text{in tiles} &= b\,H\,(2 T D + T) \\
+# &\quad + b\,H\,\lceil T / B_q \rceil \cdot 2 S D
 # \end{aligned}
 # $$
 #
 # The lonely $T$ is the logarithm of $\ell$, plus $m$, one number a query: [below](#one-query-many-keys) somebody needs it.
-# $B_k$ does not appear. It decides what has to be held, not what is moved.
+# $B_k$ does not appear: without a mask it decides what has to be held, not what is moved. For long prompts the share that
+# remains is $D / 2B_q$.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 BLOCK_Q, BLOCK_K = 256, 512
@@ -250,9 +251,8 @@ table(*ch11.moved_table(naive_traffic(q, k, v), counts))
 def tiled(q, k, v, block_q=BLOCK_Q, block_k=BLOCK_K):
     """(1, H, T, D): no mask, and one tile of scores at once."""
     out = torch.empty_like(q)
-    k = k / math.sqrt(DIM)
     for at in range(0, q.shape[2], block_q):
-        rows = q[:, :, at : at + block_q]
+        rows = q[:, :, at : at + block_q] / math.sqrt(DIM)
         most = rows.new_full((*rows.shape[:3], 1), -math.inf)
         total = torch.zeros_like(most)
         sums = torch.zeros_like(rows)
@@ -284,17 +284,19 @@ for queries, keys in ((1, 1), (7, 300), (300, 300), (257, 1025)):
     assert max(near) < 1e-5
 
 # %% [markdown]
-# And a **negative control**: the same loop without the shrinking, which is what one forgets. The scores are made ten times
-# larger first, so that largest scores differ from tile to tile by more than a little.
+# And a **negative control**: the same with the shrinking left out, which is what one forgets. The scores are made ten times larger
+# first, so that larger ones come late.
 
 
-# %% tags=["hide-input", "nbval-check-output"]
+# %% tags=["nbval-check-output"]
 def forgetful(q, k, v, block=64):
-    """Each tile's own largest score, and nothing corrected."""
-    total, sums = 0.0, 0.0
+    """One row of tiles in which nothing shrinks."""
+    most, total, sums = torch.full_like(q[..., :1], -math.inf), 0.0, 0.0
     for start in range(0, k.shape[2], block):
-        scores = q @ (k[:, :, start : start + block] / math.sqrt(DIM)).mT
-        weights = torch.exp(scores - scores.amax(-1, keepdim=True))
+        keys = k[:, :, start : start + block]
+        scores = (q / math.sqrt(DIM)) @ keys.transpose(2, 3)
+        most = torch.maximum(most, scores.amax(-1, keepdim=True))
+        weights = torch.exp(scores - most)
         total = total + weights.sum(-1, keepdim=True)
         sums = sums + weights @ v[:, :, start : start + block]
     return sums / total
@@ -310,7 +312,7 @@ assert off(forgetful(10 * q, k, v), wanted) > 0.1
 # ## Predict: a loop in Python
 #
 # Three operators in C++ on one side. On the other your loop, in Python: 4,096 tokens in tiles of 256 × 512 are 128 tiles,
-# and each starts a dozen operators. It multiplies as much as the others do, and a little more.
+# and each starts a dozen operators. It makes the same products, and a few operations more.
 
 # %% tags=["predict"]
 my_guess = guess(
@@ -329,36 +331,59 @@ def slices(q, k, v):
     return torch.cat(parts, 2)
 
 
+def kept(q, k, v):
+    """The three operators into memory that is there already."""
+    shape = (*q.shape[:3], k.shape[2])
+    scores, weights = torch.empty(shape), torch.empty(shape)
+    scores, weights = scores.to(device), weights.to(device)
+    out = torch.empty_like(q)
+
+    def run():
+        scaled, turned = q / math.sqrt(DIM), k.transpose(2, 3)
+        torch.matmul(scaled, turned, out=scores)
+        torch.softmax(scores, -1, out=weights)
+        return torch.matmul(weights, v, out=out)
+
+    assert off(run(), three_operators(q, k, v)) < 1e-5
+    return run
+
+
 def ways(tokens):
     q, k, v, *_ = some(tokens)
     return both(tokens) | {
         "loop over tiles": lambda: tiled(q, k, v),
         "slices of queries": lambda: slices(q, k, v),
+        "memory kept": kept(q, k, v),
     }
 
 
 times = {n: bench.compare(ways(n), repeats=7, warmup=1) for n in LENGTHS}
 at = times[LONG]
 loop = bench.Estimate.ratio(at["loop over tiles"], at["three operators"])
-bytes_alone = (
-    counts[BLOCK_Q, BLOCK_K].moved / naive_traffic(*some(LONG)[:3]).moved
-)
+written, least = ch11.clocks(chip, "fp32", LONG)
 
 # %% tags=["reveal", "nbval-ignore-output"]
 reveal(
-    guess=my_guess, model=bytes_alone, measured=loop, unit="×",
-    what="loop over three operators", names=("bytes alone", "measured"),
+    guess=my_guess, model=least / written, measured=loop, unit="×",
+    what="loop over three operators", names=("two clocks", "measured"),
     title=ch11.loop_title(loop, LONG),
 )  # fmt: skip
 
 # %% tags=["reveal", "nbval-ignore-output"]
-markdown(ch11.loop_story(times, SHORT, LONG, SLICE))
+markdown(ch11.loop_story(times, SHORT, LONG, SLICE, chip))
 
 # %% tags=["reveal", "nbval-ignore-output"]
 ch11.loop_figure(times)
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-callout("takeaway", ch11.takeaway(times, LONG))
+callout("takeaway", ch11.takeaway(first, LONG))
+
+# %% [markdown]
+# On a GPU nobody is handed fresh pages: torch keeps the memory that it once had. There the bytes decide, because arithmetic has run
+# away from memory. The two clocks, by the datasheet, for the same shape (half of the bytes a number, 16 bits):
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+table(*ch11.chips_table(chip, LONG))
 
 # %% [markdown]
 # ## The memory that is not needed
@@ -382,8 +407,8 @@ peaks = {tokens: held(tokens) for tokens in (1024, 2048, 4096)}
 table(*ch11.memory_table(peaks, BLOCK_Q, BLOCK_K))
 
 # %% [markdown]
-# Between the measured lines of the middle column the tokens double and the memory goes up fourfold; in the right one it
-# doubles, because the output does.
+# Two times all scores and the output against two tiles and the output: where the tokens double, the one goes up fourfold, the other
+# grows with the output alone. What was measured is what the process grew by; memory that it had left over from before is not seen.
 #
 # ## Half of it is never computed
 #
@@ -422,7 +447,8 @@ markdown(ch11.causal_story(masked, saved, 2048, BLOCK_Q))
 table(*ch11.busy_table())
 
 # %% [markdown]
-# Llama-3-8B in a decode step, one layer on the 132 cores of an H100. With one user most of the chip would watch.
+# Llama-3-8B in a decode step, one layer on the 132 cores of an H100; the four query heads of a KV head are one piece of work, since
+# they read the same keys. With one user most of the chip would watch.
 # [split-KV](../book/glossary.md#term-split-KV) (Flash-Decoding,
 # [Dao and others, 2023](https://crfm.stanford.edu/2023/10/12/flashdecoding.html)) cuts the keys instead. Each split is attention over
 # some of the keys, and hands back its output and its log-sum-exp $L_i = m_i + \ln \ell_i$. The share of a split in the
@@ -451,13 +477,14 @@ assert near < 1e-5
 # %% [markdown]
 # ## Predict: two splits
 #
-# One query, one head, 32,768 keys, on all cores that this machine gives us. torch's operator for CPUs hands out heads and
+# One query, one head, 32,768 keys. torch's operator for CPUs hands out heads and
 # rows of queries to the cores; here there is one of each. We cut the keys in two and tell it that they are two heads.
 
 # %% tags=["predict"]
+cores = torch.get_num_threads()
 my_split = guess(
     "11-split",
-    "32,768 keys in two splits: how many times as fast?",
+    f"32,768 keys in two splits, cores: {cores}. Times as fast?",
     unit="×",
 )
 
@@ -479,7 +506,6 @@ def in_splits(n):
     return merge(outs.unbind(1), logsums.unbind(1))[0]
 
 
-cores = torch.get_num_threads()
 wanted = scaled_dot_product_attention(q, k, v)[:, 0]
 assert off(in_splits(8), wanted) < 1e-5
 splits = bench.compare(
@@ -504,7 +530,7 @@ ch11.splits_figure(splits, cores)
 # ## Scores in eight bits
 #
 # Once a tile is all that exists, its arithmetic may be cheaper than the rest of the model's: queries and keys rounded to
-# bytes, one scale for each token, products of bytes summed up in whole numbers. [Tensor cores](../book/glossary.md#term-tensor-core) do that at twice the rate of 16
+# bytes, one scale for each token, products of bytes summed up in whole numbers. [Tensor cores](../book/glossary.md#term-tensor-core) of an A100 or H100 do that at twice the rate of 16
 # bits. But keys of real models share an offset: some channels are far from zero for *every* token, and a scale that must
 # reach them leaves few steps for what tells tokens apart. SageAttention
 # ([Zhang and others, 2024](https://arxiv.org/abs/2410.02367)) subtracts the mean key first. That adds the same number
@@ -536,11 +562,13 @@ model.hidden(torch.tensor([ids], device=device), pos, notes)
 errors, ranges = {}, []
 for q, k, v in notes.seen:
     exact, even = attention(q, k, v, pos, pos), smooth(k, pos)
-    first, others = even[:, :, :1], rounded(even[:, :, 1:])
+    sink, others = even[:, :, :1], rounded(even[:, :, 1:])
+    own, rest = k[:, :, :1], rounded(k[:, :, 1:])
     keys = {
         "as they are": rounded(k),
+        "first exact": torch.cat([own, rest], 2),
         "smoothed": rounded(even),
-        "smoothed, first exact": torch.cat([first, others], 2),
+        "smoothed, first exact": torch.cat([sink, others], 2),
     }
     for name, some_keys in keys.items():
         found = off(attention(q, some_keys, v, pos, pos), exact)
@@ -574,9 +602,9 @@ alone = bench.Estimate.ratio(single["three"], single["one"])
 markdown(ch11.one_query_story(alone, LONG))
 
 # %% [markdown]
-# **Who needs the weights.** A fused kernel never has them. Caches that throw tokens away by how much they were read,
+# **Who needs the weights.** A fused kernel never has all of them. Caches that throw tokens away by how much they were read,
 # pictures of attention, some kinds of alignment: they must compute the scores again, or take the log-sum-exp and make the
-# weights of the columns they care for. That is why lumen's caches are [given weights](04_kv_cache.ipynb) only when they ask.
+# weights of the columns they care for.
 #
 # **Who needs the same bits.** Tiles, splits and threads change the order of sums. The result differs in the last bits between
 # tile sizes, and with the number of splits also between batch sizes
@@ -586,13 +614,13 @@ markdown(ch11.one_query_story(alone, LONG))
 #
 # | trap | how it looks | guard here |
 # | --- | --- | --- |
-# | the naive side computes what the mask throws away | half of the gain is the mask's | [no mask](#three-operators) in the comparison; the mask [by itself](#half-of-it-is-never-computed) |
+# | the naive side computes what the mask throws away | part of the gain is the mask's | [no mask](#three-operators) in the comparison; the mask [by itself](#half-of-it-is-never-computed) |
 # | scores that fit into a cache | tiles are useless | lengths from where they fit to where they do not, [in one figure](#predict-a-loop-in-python) |
 # | prompts where decode is meant | "attention is three times as fast", and no answer is | [one query](#where-it-loses) is measured apart |
 #
 # ## Play
 #
-# Your own tiles: too small and Python is all that is measured, too large and the scores leave the caches.
+# Your own tiles: too small and it is mostly Python that is measured, too large and the scores leave the caches.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 lab = tiles_lab()
@@ -600,7 +628,7 @@ lab = tiles_lab()
 # %% [markdown]
 # ## In production
 #
-# Nobody writes the three operators any more. What is chosen is the kernel.
+# Engines write the scores out only where weights are asked for. What is chosen is the kernel.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 production_table(ch11.PRODUCTION)
@@ -609,7 +637,7 @@ production_table(ch11.PRODUCTION)
 # ## Recap
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-markdown(ch11.recap(times, LONG, peaks, splits, cores))
+markdown(ch11.recap(first, times, LONG, peaks, splits, cores))
 
 # %% [markdown]
 # ## Quiz
@@ -629,7 +657,7 @@ markdown(grading.table("11"))
 # ## Further reading
 #
 # - [Online normalizer calculation for softmax](https://arxiv.org/abs/1805.02867) (Milakov and Gimelshein, 2018): read it for
-#   the one idea of this chapter, before anybody thought of attention.
+#   the one idea of this chapter, before it was used for attention.
 # - [FlashAttention](https://arxiv.org/abs/2205.14135) (Dao and others, 2022): read section 3.2, a proof that no exact
 #   attention can move asymptotically less for all sizes of fast memory.
 # - [FlashAttention-2](https://arxiv.org/abs/2307.08691) (Dao, 2023): read it for what is left once the bytes are gone: the

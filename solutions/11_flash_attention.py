@@ -42,17 +42,14 @@ session = lumen.setup("11_flash_attention")
 
 # %%
 
-import torch
-
-grader = lumen.grading.for_chapter("08")
-
 # %% [markdown]
 # Six exercises on [FlashAttention](../chapters/11_flash_attention.ipynb). Write where it says `YOUR CODE HERE` and run the check
 # below it. It says NOT STARTED, WRONG with the case and the likely slip, or RIGHT. Nothing is hidden: the checks are in
 # `lumen/grading/sets/ch11.py`. Three significant figures suffice for a number. Everything runs on a CPU in seconds.
-
 # %%
 import math
+
+import torch
 
 grader = lumen.grading.for_chapter("11")
 
@@ -108,7 +105,7 @@ grader.check("bytes-in-tiles", bytes_in_tiles)
 
 # %% [markdown] tags=["solution-only"]
 # Only half is saved! For long prompts the share is $D / 2B_q$, and here $B_q = D$. On a chip that share counts what goes into the
-# cores; the keys and values of one head are 8.4 MB, and the second row of tiles may find them in the L2 cache. More rows in a tile
+# cores; the keys and values of one head are 8.4 MB, and the second row of tiles may find them in the L2 cache. Twice the rows
 # would halve it again, but their running output takes the room of the keys.
 
 # %% [markdown]
@@ -122,7 +119,7 @@ grader.check("bytes-in-tiles", bytes_in_tiles)
 #
 # - n may differ from piece to piece, and may be 0.
 # - A masked score is `-inf`. A whole piece may be masked, also the first. One score at least is finite.
-# - Scores may be as large as thousands.
+# - Scores may be as large as thousands, on either side of zero.
 #
 # <details><summary>Hint 1: the question again</summary>
 #
@@ -173,7 +170,7 @@ grader.check("softmax-of-a-stream", softmax_of_a_stream)
 # **Build** · difficulty 3 of 5 · importance 5 of 5 · 15 minutes · 3 points
 #
 # The keys of one query were cut into splits, and each split came back with its output (D,), fp64, and its log-sum-exp, a float. Return
-# the output over all keys and the log-sum-exp of all.
+# the output over all keys and the log-sum-exp of all. Reckon in fp64.
 #
 # - A split that saw nothing has zeros and `-inf`. If all saw nothing, so is the result.
 # - Log-sum-exps may be as large as thousands, on either side of zero.
@@ -224,7 +221,8 @@ grader.check("merge-the-splits", merge_the_splits)
 # **Debug** · difficulty 4 of 5 · importance 4 of 5 · 20 minutes · 3 points
 #
 # Causal attention of one head, keys in tiles of `block`. The queries are the *newest* tokens: the last query stands at the position of
-# the last key. It passed a test with a whole prompt in one tile. There are **two** faults in it.
+# the last key. It passed a test with a whole prompt in one tile. Scores
+# may be as large as thousands. There are **two** faults in it.
 
 
 # %%
@@ -403,7 +401,7 @@ for users, context in ((1, 32_768), (4, 8192), (16, 8192), (17, 16_384)):
     print(f"{users:3} × {context:6,}: {how_many_splits(users, context)}")
 
 # %% [markdown] tags=["solution-only"]
-# 16 users are 128 pieces of work for 132 cores: any split starts a second wave, and no number of them gains much. 17 users are 136
+# 16 users are 128 pieces of work for 132 cores: any split starts a second wave, and none gains anything. 17 users are 136
 # pieces: without splits four of them make the whole chip wait for a second wave.
 
 # %% [markdown]

@@ -52,8 +52,9 @@ def flash_attention(
     q (B, H, T, D), k (B, Hkv, S, D), v (B, Hkv, S, Dv), positions (B, T) and (B, S) as for `lumen.attention.attention`.
     Tiles in which no query may read a key are skipped; those in which each may read all are not masked. A query that
     may read nothing gets zeros, and a log-sum-exp of -inf. `traffic` counts the bytes that a kernel would move which
-    holds a tile of queries while keys and values stream past. Memory beyond the result: B x H x block_q x block_k
-    scores. ValueError for shapes that do not belong together and tiles of less than one row.
+    holds a tile of queries while keys and values stream past. Memory beyond the result: two tiles of B x H x block_q x
+    block_k numbers, scores and weights. ValueError for shapes that do not belong together and for tiles of less than
+    one row.
     """
     _check(q, k, v, q_pos, k_pos)
     batch, heads, num_q, dim = q.shape

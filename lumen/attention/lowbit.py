@@ -2,8 +2,8 @@
 
 Keys of real models share a large offset: some channels are far from zero for every token. An 8-bit scale that has to
 reach it leaves little for what tells the tokens apart. But an offset that all keys have in common adds the same number
-to all scores of a query, and the softmax does not see it: so it is subtracted before rounding, for nothing.
-Zhang et al. 2025, SageAttention, section 4.
+to all scores of a query, and the softmax does not see it: so it is subtracted before rounding, for one
+pass over the keys. Zhang et al. 2024, SageAttention.
 """
 
 from __future__ import annotations

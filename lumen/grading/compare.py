@@ -151,7 +151,8 @@ def _sequences(got: Any, want: Any, tolerance: float, where: str, dtype: bool) -
             return found
     if len(got) != len(want):
         then = "stops too early" if len(got) < len(want) else "goes on"
-        slip = f"The first {min(len(got), len(want))} agree; then it {then}."
+        same = min(len(got), len(want))
+        slip = f"The first {same} agree; then it {then}." if same else ""
         long = max(len(got), len(want)) > 12
         shown = [f"{len(one)} items" if long else describe(one) for one in (got, want)]
         return Difference(f"{shown[0]}{at}", shown[1], slip)
@@ -177,7 +178,14 @@ def _special(got: Any, want: Any) -> str:
         return ""
     if math.isnan(got):
         return "NaN comes from 0/0, inf − inf, or a softmax over a row with nothing visible."
-    return "Infinity comes from an overflow or a division by zero." if math.isinf(got) else ""
+    if math.isinf(got):
+        return "Infinity comes from an overflow or a division by zero."
+    near = isinstance(got, (float, np.floating)) and got != want and abs(got - want) < 1e-5 * abs(want)
+    return (
+        "The first digits agree: something was computed in fp32, as `torch.tensor` of Python floats is."
+        if near
+        else ""
+    )
 
 
 def _dtype(array: Any) -> str:

@@ -153,13 +153,17 @@ def short_story(steps: Steps, config: ModelConfig, chip: Chip) -> str:
     )
     grown = {name: last[name] - first.get(name, 0.0) for name in last if name not in ("floor", "residual")}
     most = max(grown, key=grown.__getitem__)
+    gloss = (
+        " (what they take above the floor when timed alone at these shapes)"
+        if most == "matrix products"
+        else ""
+    )
     return (
         f"A step takes {milliseconds(one.seconds)} for one; for eight, {milliseconds(eight.seconds)}: "
         f"{eight_over_one(ratio)}, **{8 / ratio.value:.1f} times the tokens/s**. The pictures below go from "
         f"the forecast to the clock. Their *floor* is bandwidth or peak, whichever takes longer: for eight, reading "
         f"takes {milliseconds(read / chip.bandwidth)}, arithmetic {milliseconds(rows)}. What grows most beyond it "
-        f"is *{most}*, by {milliseconds(grown[most])}. (*Matrix products*: what they take above the floor when "
-        f"timed alone, on this machine and at these shapes.) A chip with more arithmetic beside its bandwidth has "
+        f"is *{most}*{gloss}, by {milliseconds(grown[most])}. A chip with more arithmetic beside its bandwidth has "
         f"more room: by its datasheet an H100 computes {cost.ridge(H100, 'bf16'):.0f} rows in bf16 while it reads the "
         "weights once.\n\n"
         f"The forecast of the ratio: {miss(8 / said_of_eight(config, chip, SHORT), ratio, WHY)}"
@@ -373,7 +377,11 @@ def prompt_gains(config: ModelConfig, chip: Chip) -> Table:
         ]
         for size in (1, 2, 8, 32, 128, PROMPT)
     ]
-    return rows, ["tokens in each of eight prompts", "SmolLM2 here", "Llama-3-8B on an H100"], "rrr"
+    return (
+        rows,
+        ["tokens in each of eight prompts", "SmolLM2 here: times cheaper", "Llama-3-8B on an H100"],
+        "rrr",
+    )
 
 
 def gain_of_prompts(one: Measured, eight: Measured) -> Estimate:
@@ -385,11 +393,12 @@ def prompts_story(one: Measured, eight: Measured, config: ModelConfig, chip: Chi
     size = one.name.context
     said = prompt_gain(size, config, chip, "fp32")
     return (
-        f"How many times cheaper they are together, forecast; for {size} tokens also by the clock: "
+        f"Forecast; for {size} tokens by the clock, too: "
         f"{miss(said, gain_of_prompts(one, eight), WHY)} "
         "A prompt of one token gains what a decode step gains. The gain shrinks once the rows of all eight pass the "
         f"batch at which arithmetic takes as long as reading the weights ({even_rows(config, chip):.0f} here, "
-        f"{cost.ridge(H100, 'bf16'):.0f} on the H100), and is gone where one prompt has many times as many."
+        f"{cost.ridge(H100, 'bf16'):.0f} on the H100), and is gone where one prompt has many times as many. "
+        "Below 1 some operator's rate, measured alone, is lower at so many rows."
     )
 
 
@@ -474,8 +483,8 @@ def clock_and_count(est: Estimate, counted: float) -> str:
         same=f"Between the clock ({{estimate}}) and the count of steps, {counted:.2f}, this run "
         "shows no difference.",
         less=f"The clock ({{estimate}}) shows less than the count of steps ({counted:.2f}). Two things speak for that: "
-        "no rule of admission saves the reading of prompts; and a static batch ends in steps of few rows, which need "
-        "not last as long as full ones, since this engine leaves out rows that are done. A padded batch would not.",
+        "no rule of admission saves the reading of prompts; and a step of few rows need not last as long as a full "
+        "one.",
     )
 
 
@@ -485,7 +494,8 @@ def served_story(rounds: Rounds, expected: float) -> str:
     return (
         f"Both policies give the same {rounds['static'][0].tokens} tokens in each of {gain.n} rounds; the cell "
         f"asserts it. "
-        f"{clock_and_count(gain, counted)} The forecast: {miss(expected, gain, WHY)}"
+        "A static batch ends in steps of few rows: this engine leaves out rows that are done, a padded batch would "
+        f"not. {clock_and_count(gain, counted)} The forecast: {miss(expected, gain, WHY)}"
     )
 
 
@@ -607,14 +617,15 @@ def peers_story(data: Mapping[str, Any], eight: Measured) -> str:
         who: Estimate.ratio(theirs, steps if len(theirs) == len(steps) else means)
         for who, theirs in taken.items()
     }
-    missed = [PEERS[who] for who in won if won[who].value < TARGETS[who]]
-    wanted = " and ".join(f"{TARGETS[who]:g} times {PEERS[who]}" for who in won)
+    aims = {
+        who: f"aim {TARGETS[who]:g}: {'met' if won[who].value >= TARGETS[who] else 'missed'}" for who in won
+    }
     return (
         "`benchmarks/batching_peers.py`: same weights, fp32, one machine, medians. Ours are times of "
         "`Engine.step`; vLLM's is the wall time of a whole run over its steps, the way in and out of its worker "
         f"process included, beside the mean of each of our runs. Our engine is "
-        f"{', and '.join(against(est, PEERS[who]) for who, est in won.items())}. Our aim was {wanted}; missed "
-        f"against: {', '.join(missed) or 'none'}. A small model in fp32 on a CPU is not what vLLM is built for, "
+        f"{', and '.join(f'{against(est, PEERS[who])} ({aims[who]})' for who, est in won.items())}. A small model in "
+        f"fp32 on a CPU is not what vLLM is built for, "
         "and none of this is about GPUs. "
         f"{page_over_peers(Estimate.ratio(eight.timing, steps))}"
     )

@@ -101,22 +101,40 @@ def operators_table(parts: Mapping[str, Timing], tokens: int, chip: Chip) -> Tab
     return rows, ["operator", "FLOP per byte", "moves", "takes", "GB/s"], "lrrrr"
 
 
-def operators_story(
-    parts: Mapping[str, Timing], whole: Timing, fused: Timing, tokens: int, chip: Chip
-) -> str:
-    ridge = cost.ridge(chip, "fp32")
+def clocks(chip: Chip, fmt: str, tokens: int) -> tuple[float, float]:
+    """Seconds by the two clocks: operator by operator with scores written out, and as one piece of work in tiles.
+
+    In tiles only inputs and output are counted as moved: keys and values that pass again come from a cache at best.
+    """
+    each = {"fp32": 4, "bf16": 2}[fmt]
+    found = operators(tokens, each)
+    written = sum(max(flops / chip.peak(fmt), moved / chip.bandwidth) for _, flops, moved in found)
+    least = 4 * each * HEADS * tokens * DIM
+    return written, max(sum(f for _, f, _ in found) / chip.peak(fmt), least / chip.bandwidth)
+
+
+def operators_story(parts: Mapping[str, Timing], whole: Timing, tokens: int, chip: Chip) -> str:
     found = operators(tokens)
+    ridge, softmax = cost.ridge(chip, "fp32"), found[1][1] / found[1][2]
     scores = HEADS * tokens * tokens * 4
     moved, least = sum(m for *_, m in found), 4 * 4 * HEADS * tokens * DIM
     alone = sum(parts[name].median for name, *_ in found)
+    low = (
+        "Two clocks know nothing of where the memory comes from: the controls "
+        "[below](#predict-a-loop-in-python) do."
+    )
     return (
-        f"Alone the three take {milliseconds(alone)} together, in a row {milliseconds(whole.median)}. The ridge of "
-        f"this machine lies at {ridge:.1f} FLOP per byte: the softmax stands far left of it. "
-        f"The scores are {size(scores)}; they are written, read, written as weights and read again. In all "
-        f"{size(moved)} move, for inputs and an output of {size(least)} together: {moved / least:.0f} times as much. "
-        f"Moving that at {chip.bandwidth / 1e9:.0f} GB/s takes {milliseconds(moved / chip.bandwidth)}, the "
-        f"arithmetic at peak {milliseconds(sum(f for _, f, _ in found) / chip.peak('fp32'))}, and the one operator "
-        f"took {milliseconds(fused.median)}."
+        f"Alone the three take {milliseconds(alone)} together. The ridge of this machine lies at {ridge:.1f} FLOP per "
+        f"byte, the softmax at {softmax:.1f}. The scores are {size(scores)}; they are written, read, written as "
+        f"weights "
+        f"and read again. In all {size(moved)} move, for inputs and an output of {size(least)} together: "
+        f"{moved / least:.0f} times as much. By the two clocks of chapter 2, operator by operator, the three in a row: "
+        + miss(
+            clocks(chip, "fp32", tokens)[0],
+            whole,
+            why_low=low,
+            why_high="This machine did better than its roofs.",
+        )
     )
 
 
@@ -157,36 +175,64 @@ def loop_over_operators(est: Estimate) -> str:
         est,
         more="the loop takes {size} longer than the three operators",
         same="loop and operators take as long, as far as this run can show",
-        less="the loop, in Python, is done {size} **sooner** than three operators in C++",
+        less="the loop, in Python, is done {size} **sooner** than the three operators in C++",
     )
 
 
 @sentence(more_words=["longer"], less_words=["sooner"])
-def slices_over_operators(est: Estimate) -> str:
-    """The three operators on a few queries at a time, over the three on all at once."""
+def kept_over_operators(est: Estimate) -> str:
+    """The three operators in memory that is there already, over the three that ask for it."""
     return says(
         est,
-        more="on a few queries at a time they take {size} longer",
-        same="on a few queries at a time they take as long, as far as this run can show: then memory is not what "
-        "they waited for",
-        less="on a few queries at a time they are done {size} sooner. Nothing else changed, so that much was the "
-        "way of the scores to memory and back",
+        more="in memory that is there already they take {size} longer ({estimate})",
+        same="in memory that is there already they take as long, as far as this run can show ({estimate})",
+        less="in memory that is there already they are done {size} sooner ({estimate}): so much was the handing out of "
+        "fresh pages",
     )
 
 
-def loop_story(times: Times, short: int, longest: int, queries: int) -> str:
-    """The loop, the control, and the short prompt."""
+@sentence(more_words=["longer"], less_words=["sooner"])
+def slices_over_kept(est: Estimate) -> str:
+    """The three on a few queries at a time, over the three in kept memory."""
+    return says(
+        est,
+        more="on a few queries at a time they take {size} longer than that ({estimate})",
+        same="on a few queries at a time they take as long as that, as far as this run can show ({estimate}): this "
+        "control shows no cost of the scores' way to memory and back",
+        less="on a few queries at a time, their scores in a cache, they are done {size} sooner still ({estimate}): so "
+        "much was the scores' way to memory and back",
+    )
+
+
+def loop_story(times: Times, short: int, longest: int, queries: int, chip: Chip) -> str:
+    """The loop, two controls, and the short prompt."""
     at = times[longest]
-    three = at["three operators"]
-    loop, slices = (Estimate.ratio(at[way], three) for way in ("loop over tiles", "slices of queries"))
+    three, kept = at["three operators"], at["memory kept"]
+    loop = Estimate.ratio(at["loop over tiles"], three)
     small = Estimate.ratio(times[short]["loop over tiles"], times[short]["three operators"])
+    written, tiled = clocks(chip, "fp32", longest)
+    pages, held = 2 * 4 * HEADS * longest * longest, 2 * 4 * HEADS * queries * longest
     return (
-        f"At {longest:,} tokens {loop_over_operators(loop)}: {loop}. It makes more multiplications than they do, not "
-        "fewer, and starts hundreds of operators.\n\n"
-        f"Is it memory? A control: the same three operators, {queries} queries at a time, so that their scores stay "
-        f"in a cache: {slices_over_operators(slices)} ({slices}). And with {short} tokens, where all scores fit into a "
-        f"cache anyway, {loop_over_operators(small)}: {small}."
+        f"At {longest:,} tokens {loop_over_operators(loop)} ({loop}). It makes the same products, some operations "
+        f"more, "
+        "and starts more than a thousand operators.\n\n"
+        f"The two clocks, with {percent(tiled / written)} of the time, say that on this machine the arithmetic takes "
+        f"most of both. What they leave out: scores and weights, {size(pages)}, must *exist*. Two controls. The same "
+        f"three operators: {kept_over_operators(Estimate.ratio(kept, three))}. {queries} queries at a time need "
+        f"{size(held)} at once: {slices_over_kept(Estimate.ratio(at['slices of queries'], kept))}.\n\n"
+        f"And with {short} tokens, where all scores fit into a cache, {loop_over_operators(small)} ({small})."
     )
+
+
+def chips_table(chip: Chip, tokens: int) -> Table:
+    """The two clocks on chips whose arithmetic has run away from their memory."""
+    rows = []
+    for one, fmt in ((chip, "fp32"), (CHIPS["L4"], "bf16"), (CHIPS["A100 80GB SXM"], "bf16"), (H100, "bf16")):
+        written, tiled = clocks(one, fmt, tokens)
+        name = "this machine" if one is chip else one.name
+        rows.append([name, f"{cost.ridge(one, fmt):.0f}", milliseconds(written), milliseconds(tiled),
+                     f"{written / tiled:.1f} ×"])  # fmt: skip
+    return rows, ["chip", "ridge (FLOP/B)", "scores written out", "tiles", "gain"], "lrrrr"
 
 
 def loop_figure(times: Times) -> go.Figure:
@@ -194,6 +240,7 @@ def loop_figure(times: Times) -> go.Figure:
     lengths = list(times)
     ways = [
         ("loop over tiles", palette.orange),
+        ("memory kept", palette.grey),
         ("slices of queries", palette.green),
         ("one operator", palette.blue),
     ]
@@ -217,7 +264,7 @@ def loop_figure(times: Times) -> go.Figure:
         x=[lengths[0], lengths[-1]], y=[1, 1], mode="lines", line={"color": palette.grey, "dash": "dot"},
         showlegend=False, hoverinfo="skip",
     )  # fmt: skip
-    fig.update_layout(legend={"orientation": "h", "y": -0.28})
+    fig.update_layout(showlegend=True, legend={"orientation": "h", "y": -0.28})
     log_axis(fig, "x", lengths)
     log_axis(fig, "y", nice_ticks(min(shown), max(shown)))
     return fig
@@ -229,17 +276,17 @@ def loop_title(ratio: Estimate, tokens: int) -> str:
 
 # memory -------------------------------------------------------------------------------------------
 def memory_table(peaks: Mapping[int, Mapping[str, int]], block_q: int, block_k: int) -> Table:
-    """Memory beyond the inputs, measured, and by the formula for lengths that nobody should try."""
+    """Memory beyond the inputs: by the formula, and measured where anybody should try."""
     rows = []
-    for tokens, found in peaks.items():
-        rows.append(
-            [f"{tokens:,}", size(found["three operators"]), size(found["loop over tiles"]), "measured"]
-        )
-    for tokens in (32768, 131072):
+    for tokens in (*peaks, 32768, 131072):
         scores, out = 4 * HEADS * tokens * tokens, 4 * HEADS * tokens * DIM
         tile = 4 * HEADS * block_q * block_k
-        rows.append([f"{tokens:,}", size(2 * scores + out), size(2 * tile + out), "by the formula"])
-    return rows, ["tokens", "scores written out", "tiles", ""], "lrrl"
+        found = peaks.get(tokens)
+        rows.append([
+            f"{tokens:,}", size(2 * scores + out), size(found["three operators"]) if found else "–",
+            size(2 * tile + out), size(found["loop over tiles"]) if found else "–",
+        ])  # fmt: skip
+    return rows, ["tokens", "scores written out", "measured", "tiles", "measured "], "rrrrr"
 
 
 # the mask -----------------------------------------------------------------------------------------
@@ -262,12 +309,13 @@ def causal_over_all(est: Estimate) -> str:
 
 def causal_story(counts: Any, ratio: Estimate, tokens: int, block: int) -> str:
     share = tiles_share(tokens, block)
-    why = "Whoever skips whole tiles still computes those on the diagonal in full, and starts and ends as before."
+    low = "The masking of the diagonal, and rows of unlike length on the cores, come on top; not told apart here."
+    high = "Then it skips more than whole tiles of this size."
     return (
         f"Of {counts.tiles + counts.skipped} tiles the loop computed {counts.tiles} and skipped {counts.skipped}: "
         f"(n + 1) / 2n of them remain, here {percent(share)}. torch's operator with `is_causal=True` at {tokens:,} "
         f"tokens: {causal_over_all(ratio)}. If it skips tiles of {block}, its time as a share of the whole is "
-        f"{miss(share, ratio, why)}"
+        f"{miss(share, ratio, why_low=low, why_high=high)}"
     )
 
 
@@ -288,47 +336,43 @@ def one_query_story(ratio: Estimate, keys: int) -> str:
     return (
         f"One query against {keys:,} keys, as in a decode step, is the negative control: its scores are {size(scores)} "
         f"beside {size(read)} of keys and values that have to be read in any case, so there is next to nothing to "
-        f"save. {one_query(ratio)}: {ratio}; for {keys:,} queries it was the factor at the top of this page."
+        f"save. {one_query(ratio)}: {ratio}."
     )
 
 
-@sentence(example={"splits": 2, "cores": 2}, more_words=["times as fast"], less_words=["slower"])
-def split_gain(est: Estimate, splits: int, cores: int) -> str:
+@sentence(example={"splits": 2}, more_words=["times as fast"], less_words=["slower"])
+def split_gain(est: Estimate, splits: int) -> str:
     """Time unsplit over time in `splits`."""
     return says(
         est,
-        more=f"in {splits} splits the query is answered {{x}} times as fast ({{low}} to {{high}}, {{n}} rounds), with "
-        f"{cores} cores at work",
+        more=f"in {splits} splits the query is answered {{x}} times as fast ({{low}} to {{high}}, {{n}} rounds)",
         same=f"in {splits} splits this run shows no difference: {{estimate}}",
         less=f"in {splits} splits it is {{size}} slower: {{estimate}}",
     )
 
 
 def splits_story(times: Mapping[int, Timing], cores: int) -> str:
-    gains = {n: Estimate.ratio(times[1], t) for n, t in times.items() if n > 1}
-    first = next(iter(gains))
-    more = "; ".join(split_gain(est, n, cores) for n, est in gains.items() if n != first)
+    gains = "; ".join(split_gain(Estimate.ratio(times[1], t), n) for n, t in times.items() if n > 1)
+    if cores == 1:
+        return f"Torch has one core here, which does all the work however it is cut: {gains}. The merge is in the time."
     return (
-        f"One head, one query: one piece of work, so one core has it and the others wait. In halves there are two: "
-        f"{split_gain(gains[first], first, cores)}. More splits than cores bring nothing by themselves: {more}. The "
-        "merge is in the time."
+        f"One head, one query: one piece of work, for one of {cores} cores. Cut: {gains}. Splits beyond the cores find "
+        "nobody who is idle. The merge is in the time."
     )
 
 
 def splits_figure(times: Mapping[int, Timing], cores: int) -> go.Figure:
-    base = times[1]
-    gains = {n: Estimate.ratio(base, t) for n, t in times.items()}
-    best = max(gains.values(), key=lambda e: e.value)
+    gains = {n: Estimate.ratio(times[1], t) for n, t in times.items()}
+    named = "one core" if cores == 1 else f"{cores} cores"
     fig = figure(
-        f"Splits make one query up to {best.value:.2g} times as fast on {cores} cores",
+        f"On {named}: {gains[2].value:.2g} times as fast in two splits, {gains[max(gains)].value:.2g} in {max(gains)}",
         x="splits of the keys",
         y="how many times as fast",
         log_x=True,
         height=340,
     )
-    values = [e.value for e in gains.values()]
     fig.add_scatter(
-        x=list(gains), y=values, mode="lines+markers", line_color=palette.orange,
+        x=list(gains), y=[e.value for e in gains.values()], mode="lines+markers", line_color=palette.orange,
         error_y={
             "array": [e.high - e.value for e in gains.values()],
             "arrayminus": [e.value - e.low for e in gains.values()],
@@ -336,20 +380,20 @@ def splits_figure(times: Mapping[int, Timing], cores: int) -> go.Figure:
     )  # fmt: skip
     ideal = [min(n, cores) for n in gains]
     fig.add_scatter(x=list(gains), y=ideal, mode="lines", line={"color": palette.grey, "dash": "dot"})
-    label_line(fig, 2, min(2, cores), "a core for each split", palette.grey, anchor="left", shift=12)
+    label_line(fig, max(gains), ideal[-1], "a core for each split", palette.grey, anchor="right", shift=14)
     log_axis(fig, "x", list(gains))
-    fig.update_yaxes(range=[0, max(*ideal, *values) * 1.2])
+    fig.update_yaxes(range=[0, max(*ideal, *(e.high for e in gains.values())) * 1.2])
     return fig
 
 
 def busy_table() -> Table:
-    """A decode step of Llama-3-8B on an H100: pieces of work without splits, and the splits that fill the chip."""
+    """A decode step of Llama-3-8B on an H100: pieces of work without splits, and the splits that fit into one wave."""
     rows = []
     for users in (1, 4, 16, 64):
         pieces = users * LLAMA.num_kv_heads
-        splits = max(1, -(-SMS // pieces))
+        splits = max(1, SMS // pieces)
         rows.append([f"{users}", f"{pieces}", percent(min(1.0, pieces / SMS)), f"{splits}"])
-    return rows, ["users", "KV heads × users", "of the cores busy", "splits that fill them"], "rrrr"
+    return rows, ["users", "KV heads × users", "of the cores busy", "splits in one wave"], "rrrr"
 
 
 # eight bits ---------------------------------------------------------------------------------------
@@ -363,7 +407,7 @@ def bits_figure(errors: Mapping[str, Sequence[float]]) -> go.Figure:
     """Error of a layer's attention with keys in a byte: as they are, smoothed, and with the first token's in full."""
     fig = figure(
         f"Smoothing divides the error by {_gains(errors, 'smoothed'):.1f}; by "
-        f"{_gains(errors, 'smoothed, first exact'):.1f} with the first key left out",
+        f"{_gains(errors, 'smoothed, first exact'):.1f} with the first key unrounded",
         x="layer of SmolLM2",
         y="relative error of its attention (%)",
         log_y=True,
@@ -371,7 +415,7 @@ def bits_figure(errors: Mapping[str, Sequence[float]]) -> go.Figure:
     )
     shown = []
     for (name, some), color in zip(
-        errors.items(), (palette.orange, palette.blue, palette.green), strict=True
+        errors.items(), (palette.orange, palette.grey, palette.blue, palette.green), strict=True
     ):
         y = [100 * e for e in some]
         shown += y
@@ -383,7 +427,7 @@ def bits_figure(errors: Mapping[str, Sequence[float]]) -> go.Figure:
             name=name,
             showlegend=True,
         )
-    fig.update_layout(legend={"orientation": "h", "y": -0.28})
+    fig.update_layout(showlegend=True, legend={"orientation": "h", "y": -0.28})
     log_axis(fig, "y", nice_ticks(min(shown), max(shown)))
     return fig
 
@@ -392,49 +436,63 @@ def bits_story(errors: Mapping[str, Sequence[float]], ranges: Sequence[tuple[flo
     """`ranges`: by layer, a key's largest number over that of the smoothed key, of the first token and of the rest."""
     first, rest = (statistics.median(side) for side in zip(*ranges, strict=True))
     plain, exact = _gains(errors, "smoothed"), _gains(errors, "smoothed, first exact")
+    worse = sum(b > a for a, b in zip(errors["as they are"], errors["smoothed"], strict=True))
     grows = "grows" if first < 1 else "shrinks"
     return (
         f"Without their mean the keys' largest numbers are {rest:.1f} times smaller, so their steps are as much finer. "
-        f"The error of the middle layer falls by a factor of {plain:.1f} only. One token is unlike all others: the "
-        "first, the [sink](../book/glossary.md#term-attention-sink) that every query reads. Its key has no part in "
-        f"what the others have in common; by the subtraction it {grows}, to {1 / first:.1f} times its size, and so "
-        "does its step, where most of the weight lies. A control: with that one key left unrounded the factor is "
-        f"{exact:.1f}."
+        f"The error falls by a factor of {plain:.1f} only (median over the layers; in {worse} of {len(ranges)} it "
+        "rises). One token is unlike all others: the first, the [sink](../book/glossary.md#term-attention-sink) that "
+        f"every query reads. Its key has no part in what the others have in common; by the subtraction it {grows}, to "
+        f"{1 / first:.1f} times its size, and so does its step. Two controls: with that one key unrounded the factor "
+        f"is "
+        f"{exact:.1f}; with it unrounded and nothing subtracted, {_gains(errors, 'first exact'):.1f}."
     )
 
 
 # where it loses, recap ----------------------------------------------------------------------------
-def takeaway(times: Times, longest: int) -> str:
-    three = times[longest]["three operators"]
-    fused = Estimate.ratio(three, times[longest]["one operator"])
+def takeaway(first: Times, longest: int) -> str:
+    fused = Estimate.ratio(first[longest]["three operators"], first[longest]["one operator"])
     return (
-        f"**Takeaway.** Attention over {longest:,} tokens moves {longest / DIM + 1:.0f} times the bytes of its "
-        "inputs and output when its scores are written out. In tiles queries and outputs move once, keys and values "
-        f"once for each row of tiles; on this machine one operator that works so is {fused.value:.1f} times as fast."
+        f"**Takeaway.** Attention over {longest:,} tokens moves {longest / DIM + 1:.0f} times the bytes of its inputs "
+        f"and "
+        "output when its scores are written out, and all of them must exist. In tiles queries and outputs move once, "
+        "keys "
+        f"and values once for each row of tiles. Here one operator that works so: {faster(fused)}."
+    )
+
+
+@sentence(more_words=["times as fast"], less_words=["slower"])
+def faster(est: Estimate) -> str:
+    """Three operators over one, as a gain."""
+    return says(
+        est,
+        more="{x} times as fast ({low} to {high}, {n} rounds)",
+        same="no difference that this run can show ({estimate})",
+        less="{size} slower ({low} to {high}, {n} rounds)",
     )
 
 
 def recap(
+    first: Times,
     times: Times,
     longest: int,
     peaks: Mapping[int, Mapping[str, int]],
     splits: Mapping[int, Timing],
     cores: int,
 ) -> str:
-    at = times[longest]
-    fused, loop = (
-        Estimate.ratio(at["three operators"], at[way]) for way in ("one operator", "loop over tiles")
-    )
+    fused = Estimate.ratio(first[longest]["three operators"], first[longest]["one operator"])
+    loop = Estimate.ratio(times[longest]["loop over tiles"], times[longest]["three operators"])
     most = max(peaks)
     two = Estimate.ratio(splits[1], splits[2])
+    named = "one core" if cores == 1 else f"{cores} cores"
     return (
-        f"- **The same arithmetic, other bytes.** At {longest:,} tokens one operator was {fused} as fast as three, a "
-        f"loop over tiles in Python {loop}.\n"
+        f"- **The same products, other bytes.** At {longest:,} tokens, one operator against three: {faster(fused)}; a "
+        f"loop over tiles in Python took {loop} of their time.\n"
         "- **A softmax needs no whole row:** a largest score, a sum and weighted values, scaled down when a larger "
         "score comes.\n"
         f"- **Memory** at {most:,} tokens: {size(peaks[most]['three operators'])} with scores, "
         f"{size(peaks[most]['loop over tiles'])} with tiles.\n"
-        f"- **One query gains nothing from tiles, but from splits:** {two} as fast in two, on {cores} cores."
+        f"- **One query has no scores to save; its keys can be split:** {split_gain(two, 2)}, on {named}."
     )
 
 
@@ -447,7 +505,7 @@ PRODUCTION = [
     ),
     (
         "sglang",
-        "a back end for prefill and another for decode",
+        "one back end, or one for prefill and another for decode",
         "`--attention-backend`, `--prefill-attention-backend`, `--decode-attention-backend`",
         "advanced_features/attention_backend",
     ),
@@ -459,7 +517,7 @@ PRODUCTION = [
     ),
     (
         "llama.cpp",
-        "tiled attention on CPU and GPU, cache in fewer bits with it",
+        "tiled attention on CPU and GPU; values in fewer bits need it",
         "`--flash-attn on`, `off`, `auto`",
         "tools/server/README.md",
     ),

@@ -51,7 +51,7 @@ def chips_table() -> Table:
         alone = None if found["alone"] is None else f"{found['alone']:.0f}"
         memory = f"{chip.memory / 1e9:.0f} GB, {chip.bandwidth / 1e12:.2f} TB/s"
         rows.append([short(name), alone, found["users"], memory, f"{found['ridge']:.0f}"])
-    return rows, ["chip", "tok/s, 1 user", "users at 50 ms", "memory", "ridge"], "lrrrr"
+    return rows, ["chip", "tok/s, 1 user", "users at 50 ms", "memory, bandwidth", "ridge (FLOP/B)"], "lrrrr"
 
 
 CHEAP, DEAR = "A10G", "H100 SXM"  # the two price tags of the prediction
@@ -80,27 +80,26 @@ def left(chip: Chip) -> float:
 
 
 def two_cards_story(cheap: dict[str, Any], dear: dict[str, Any]) -> str:
-    """The factor between the two cards' tokens, taken apart: price, users, steps."""
+    """The factor between the two cards' tokens, taken apart: price, bandwidth, bytes that a token costs."""
     a, b = cheap["chip"], dear["chip"]
-    step = [
-        cost.predict_decode(MODEL, c["chip"], CONTEXT, c["users"], form(c["chip"])).seconds
-        for c in (cheap, dear)
-    ]
-    price, users, time = (
+    read = [cost.weight_bytes(MODEL, form(c["chip"])) / c["users"] + cost.kv_bytes(MODEL, CONTEXT, 1, form(c["chip"]))
+            for c in (cheap, dear)]  # fmt: skip
+    price, bandwidth, bytes_each = (
         b.price_per_hour / a.price_per_hour,
-        cheap["users"] / dear["users"],
-        step[1] / step[0],
+        a.bandwidth / b.bandwidth,
+        read[1] / read[0],
     )
     return (
         f"A million tokens cost {cheap['price']:.2f} dollars from the {short(a.name)} and {dear['price']:.3f} "
-        f"from the {short(b.name)}: **{dear['price'] / cheap['price']:.2f} times as much**. The hour costs "
-        f"{price:.1f} times, but what earns the money is not the card: it is the room for caches that the weights "
-        f"leave. A tenth of the memory kept free, that is {left(a) / 1e9:.1f} GB against {left(b) / 1e9:.0f}, so "
-        f"{cheap['users']} users share a reading of the weights on the one and {dear['users']} on the other; a step "
-        f"takes {1e3 * step[0]:.0f} and {1e3 * step[1]:.0f} ms.\n\n"
+        f"from the {short(b.name)}: **{dear['price'] / cheap['price']:.2f} times as much**. The hour costs {price:.1f} "
+        f"times. But the dear card reads {1 / bandwidth:.1f} times as fast, and each of its tokens needs less reading: "
+        f"the weights leave {left(b) / 1e9:.0f} GB for caches there and {left(a) / 1e9:.1f} on the other (a tenth of "
+        f"the "
+        f"memory kept free), so {dear['users']} users share a reading of the weights against {cheap['users']}. With "
+        f"its own cache a token takes {read[1] / 1e9:.2f} GB against {read[0] / 1e9:.2f}.\n\n"
         f"$$ \\underbrace{{{price:.2f}}}_{{\\text{{price}}}} \\times "
-        f"\\underbrace{{{users:.3f}}}_{{\\text{{users}}}} \\times "
-        f"\\underbrace{{{time:.2f}}}_{{\\text{{time of a step}}}} = {price * users * time:.2f} $$"
+        f"\\underbrace{{{bandwidth:.2f}}}_{{\\text{{bandwidth}}}} \\times "
+        f"\\underbrace{{{bytes_each:.2f}}}_{{\\text{{bytes a token}}}} = {price * bandwidth * bytes_each:.2f} $$"
     )
 
 
@@ -114,10 +113,10 @@ def room_figure() -> go.Figure:
     some = sorted(priced(), key=lambda s: (left(s["chip"]), s["price"]))
     first, last = some[0], some[-1]
     fig = figure(
-        f"{left(first['chip']) / 1e9:.1f} GB left for caches: ${first['price']:.2f} a million tokens; "
-        f"{left(last['chip']) / 1e9:.0f} GB: ${last['price']:.3f}",
+        f"{left(first['chip']) / 1e9:.1f} GB left for caches: {first['price']:.2f} dollars a million tokens; "
+        f"{left(last['chip']) / 1e9:.0f} GB: {last['price']:.3f}",
         x="memory left for caches (GB)",
-        y="$ per million tokens",
+        y="dollars per million tokens",
         log_x=True,
         log_y=True,
         height=380,
@@ -126,7 +125,7 @@ def room_figure() -> go.Figure:
     fig.add_scatter(
         x=x, y=y, mode="markers", marker={"color": palette.blue, "size": 11},
         customdata=[[short(s["chip"].name), s["users"], s["chip"].price_per_hour] for s in some],
-        hovertemplate="%{customdata[0]}: %{customdata[1]} users, $%{customdata[2]:.2f} an hour<extra></extra>",
+        hovertemplate="%{customdata[0]}: %{customdata[1]} users, %{customdata[2]:.2f} dollars an hour<extra></extra>",
     )  # fmt: skip
     above: dict[float, int] = {}
     for s, gb, price in zip(some, x, y, strict=True):
@@ -184,8 +183,8 @@ def unpriced() -> str:
     unlike = f" Not in the table: {', '.join(none)} (no price was read)" if none else " Not in the table:"
     return (
         "The prices per hour are estimates of mid-2025 for one chip on demand, made to reckon with; beside them what "
-        "Lambda and Modal asked on 7 May 2026, where it was read. Chips no further apart than the two columns may "
-        f"change places: {first['chip'].name} leads {second['chip'].name} until it costs {turn:.2f} dollars an hour."
+        "Lambda and Modal asked on 7 May 2026, where it was read. Where the two differ, neighbours may change "
+        f"places: {first['chip'].name} leads {second['chip'].name} until it costs {turn:.2f} dollars an hour."
         f"{unlike}; {', '.join(small)} (no batch fits and keeps {1e3 * LIMIT:.0f} ms)."
     )
 
@@ -206,8 +205,8 @@ def reading() -> str:
         f"it with {found[fastest]['chip'].bandwidth / 1e12:.1f} TB/s.\n"
         f"- **How many users?** An A100 with 80 GB holds {a['users']} and an H100 {h['users']}, with "
         f"{h['chip'].peak() / a['chip'].peak():.1f} times the FLOP/s: both have 80 GB.\n"
-        "- **How cheap?** By what the weights leave of the memory, per dollar: [the prediction]"
-        "(#predict-two-price-tags).\n\n"
+        "- **How cheap?** By bandwidth per dollar, and by room: the more users, the more share a reading of the "
+        "weights ([the prediction](#predict-two-price-tags)).\n\n"
         "Two traps in data sheets. Headline FLOP/s often assume [2:4](../book/glossary.md#term-2-4) sparsity, "
         "which ordinary "
         'weights do not have: halve them, as these tables do. And "the A100" is four products: the ridges of '
@@ -248,8 +247,9 @@ def units() -> str:
     return (
         f"On an A100 the vector units reach {a.peak('fp32') / 1e12:.1f} TFLOP/s in fp32 and the tensor cores "
         f"{a.peak('bf16') / 1e12:.0f} in bf16, {a.peak('bf16') / a.peak('fp32'):.0f} times as much; on an H100 "
-        f"it is {h.peak('bf16') / h.peak('fp32'):.0f} times. An operator that is no matrix product does not "
-        "see the high roof."
+        f"it is {h.peak('bf16') / h.peak('fp32'):.0f} times: half of that is the width of the numbers, the rest the "
+        f"kind "
+        "of unit. An operator that is no matrix product does not see the high roof."
     )
 
 

@@ -16,7 +16,7 @@ QUESTIONS = [
             {
                 "text": "Reading and writing of scores in main memory.",
                 "ok": True,
-                "why": "T × S numbers, four times over. Everything else is about the same.",
+                "why": "T × S numbers, four times over. Keys and values it reads more often, which costs less.",
             },
             {
                 "text": "Reading of keys and values.",
@@ -104,12 +104,12 @@ QUESTIONS = [
     },
     {
         "kind": "choice",
-        "question": "Two splits return outputs 1 and 5 with log-sum-exps 0 and ln 3. What is the merged output?",
+        "question": "Two splits return outputs 2 and 8 with log-sum-exps 0 and ln 2. What is the merged output?",
         "choices": [
-            {"text": "3", "why": "That is their mean. The second split holds three quarters of the softmax."},
-            {"text": "4", "ok": True, "why": "(1 · 1 + 3 · 5) / (1 + 3)."},
-            {"text": "16", "why": "That is the weighted sum, not yet divided by 1 + 3."},
-            {"text": "2", "why": "That swaps the weights."},
+            {"text": "5", "why": "That is their mean. The second split holds two thirds of the softmax."},
+            {"text": "6", "ok": True, "why": "(1 · 2 + 2 · 8) / (1 + 2)."},
+            {"text": "18", "why": "That is the weighted sum, not yet divided by 1 + 2."},
+            {"text": "4", "why": "That swaps the weights."},
         ],
     },
 ]

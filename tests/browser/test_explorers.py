@@ -314,6 +314,8 @@ def test_tile_stepper_carries_three_numbers(show):
     explorer = TileStepper(size=8, block=2)
     w = show(explorer)
     forth, back = w.get_by_role("button", name="Next tile"), w.get_by_role("button", name="Back")
+    assert "Tile 7 of 10" in w.locator(".where").inner_text(), "it opens where the watched query begins"
+    w.get_by_role("button", name="Start over").click()
     assert back.is_disabled() and "Tile 1 of 10" in w.locator(".where").inner_text()
     assert "has not begun" in w.locator(".where").inner_text() and stat(w, "scores that exist now") == "4"
     w.get_by_role("button", name="To the query's first tile").click()

@@ -335,3 +335,16 @@ def test_numbers_by_name():
         with pytest.raises(Wrong) as caught:
             check(answer, Probe())
         assert (caught.value.gave, caught.value.wanted) == (gave, wanted)
+
+
+def test_what_was_computed_in_fp32_is_told_so():
+    """A wrong eighth digit used to read 'gave 0.8814, wanted 0.8814', and no word more."""
+    import math
+
+    from lumen.grading import compare
+
+    want = math.log(3) - 0.2173
+    assert "fp32" in compare.difference(want * (1 + 3e-7), want, 1e-9).slip
+    assert "fp32" not in compare.difference(want * 1.01, want, 1e-9).slip
+    assert compare.difference([], [1], 1e-9).slip == "", "no 'first 0 agree'"
+    assert "The first 1 agree" in compare.difference([1], [1, 2], 1e-9).slip

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from lumen.bench.numbers import percent
 from lumen.cost.published import Miss, misses, summary
 from lumen.explore.figures.theme import figure, log_axis, nice_ticks, palette
-from lumen.explore.prose.show import markdown, stacked, table, table_markdown
+from lumen.explore.prose.show import markdown, stacked, table_markdown
 
 # A symbol for each family of chips: (how a chip's name begins), plotly's name, the sign in the key, the words.
 FAMILIES = (
@@ -100,16 +100,14 @@ def published_misses(rows: Sequence[Miss] | None = None) -> go.Figure:
 
 
 def published_table(rows: Sequence[Miss] | None = None) -> None:
-    """Show, by chip and phase, how many times the bound the measurements take: median and range, nearest first."""
+    """Show a fold: by chip and phase, how many times the bound the measurements take, median and range."""
     lines = summary(misses() if rows is None else rows)
-    table(
-        [
-            [chip, phase, n, f"{m:.2f}", f"{a:.2f} to {b:.2f}" if n > 1 else "–"]
-            for chip, phase, n, m, a, b in lines
-        ],
-        ["chip", "phase", "n", "measured / bound", "range"],
-        align="llrrr",
-    )
+    rows = [
+        [chip, phase, n, f"{m:.2f}", f"{a:.2f} to {b:.2f}" if n > 1 else "–"]
+        for chip, phase, n, m, a, b in lines
+    ]
+    shown = table_markdown(rows, ["chip", "phase", "n", "measured / bound, median", "range"], "llrrr")
+    markdown(f"<details><summary>By chip and phase, nearest first</summary>\n\n{shown}\n\n</details>")
 
 
 def published_rows(rows: Sequence[Miss] | None = None) -> None:

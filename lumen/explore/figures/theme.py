@@ -135,6 +135,8 @@ def figure(
             raise ValueError(
                 f"a figure needs {name}: the title states the finding, the axes name quantity and unit"
             )
+        if value.count("$") > 1:
+            raise ValueError(f"plotly would set what stands between two dollar signs as a formula: {value!r}")
     setup_plotly()
     text = wrap(title)
     drop = (

@@ -90,11 +90,15 @@ class TilesLab:
         """Runs with larger and larger tiles, as an HTML table."""
         lines = []
         for block_q, block_k in RECORDED:
-            self.run(tokens, block_q, block_k)
+            self.run(tokens, block_q, block_k, causal=False)
             shown = dict(self.values())
             cells = [f"{block_q} × {block_k}", *(shown[name] for name in (
                 "the loop takes", "bytes moved", "scores held", "tiles, skipped"))]  # fmt: skip
-            lines.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
+            lines.append(
+                "<tr>"
+                + "".join(f'<td style="padding:2px 12px 2px 0">{cell}</td>' for cell in cells)
+                + "</tr>"
+            )
         heads = "".join(
             f"<th>{name}</th>" for name in ("tile", "time", "bytes moved", "scores held", "tiles, skipped")
         )
@@ -124,7 +128,7 @@ class TilesLab:
 
 
 def tiles_lab(*, tokens: int = 2048, block_q: int = 256, block_k: int = 512) -> TilesLab:
-    """Show the lab and return it. On the static page stand recorded runs with smaller and larger tiles.
+    """Show the lab and return it. On the static page stand recorded runs with smaller and larger tiles, no mask.
 
     >>> lab = tiles_lab(tokens=1024)
     """
@@ -133,6 +137,6 @@ def tiles_lab(*, tokens: int = 2048, block_q: int = 256, block_k: int = 512) -> 
     if sentence is None:
         display(lab.widget(tokens, block_q, block_k))
     else:
-        heading = f"<p>{tokens:,} tokens, causal, in tiles of queries × keys:</p>"
+        heading = f"<p>{tokens:,} tokens, no mask, in tiles of queries × keys:</p>"
         show_recorded(sentence.replace("the run", "the runs"), heading + lab.recorded(tokens))
     return lab

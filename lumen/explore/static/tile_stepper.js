@@ -43,7 +43,7 @@ function grid(state, order, at, block, causal, query, width) {
 
 function render({ state, el }) {
   const size = state.scores.length;
-  let at = 0;
+  let at = tiles(size, state.block, state.causal).findIndex((t) => size <= t.row + state.block); // the last query's
   const start = () => { at = 0; draw(); };
   const block = slider({ label: "Rows and columns of a tile", values: state.sizes, value: state.block, oninput: start });
   const query = slider({ label: "Query to watch", values: Array.from({ length: size }, (_, i) => i + 1), value: size, oninput: () => draw() });

@@ -190,6 +190,10 @@ exercises.add(
         slips=[
             Slip(_one_more, "A request stays one step too long after its last token."),
             Slip(
+                lambda lengths, slots, static=False: [[] for _ in _timeline(lengths, slots, static)],
+                "Every step holds the same list, which is empty in the end. Append a copy.",
+            ),
+            Slip(
                 lambda lengths, slots, static=False: _timeline(lengths, slots, static, single=True),
                 "One request comes in before a step. As many come in as there are free slots.",
             ),

@@ -73,10 +73,12 @@ exercises.add(
                 unit="keys",
                 slips=[
                     Slip(528, "A key brings a value, each of 128 numbers in 2 bytes: 512 bytes."),
-                    Slip(328, "The running output is in fp32, 4 bytes a number, not 2."),
+                    Slip(328, "Either the running output was counted with 2 bytes a number (it has 4), or the "
+                         "queries were left out."),
                     Slip(456, "The tile of queries and the running output have to stay there as well."),
                     Slip(392, "The running output has to stay there as well."),
                     Slip(257.8, "228 KB are 228 · 1,024 bytes here, as the text says."),
+                    Slip(253.3, "228 KB are 228 · 1,024 bytes here, as the text says."),
                 ],
             ),
         }
@@ -86,7 +88,12 @@ exercises.add(
 
 # build: the stream --------------------------------------------------------------------------------
 def _stream(
-    sizes: list[int], width: int = 5, scale: float = 1.0, blind: tuple[int, ...] = (), shift: float = 0.0
+    sizes: list[int],
+    width: int = 5,
+    scale: float = 1.0,
+    blind: tuple[int, ...] = (),
+    shift: float = 0.0,
+    holes: bool = False,
 ) -> Callable[[], tuple[Iterator[tuple[Tensor, Tensor]]]]:
     """Pieces of the given sizes, all in one buffer that the next piece overwrites. `blind`: pieces masked with -inf."""
 
@@ -96,6 +103,8 @@ def _stream(
         values = [torch.randn(n, width, generator=dice, dtype=torch.float64) for n in sizes]
         for i in blind:
             scores[i][:] = -math.inf
+        for i, some in enumerate(scores if holes else []):  # a last score, a first one
+            some[-1 if i % 2 else 0] = -math.inf
 
         def pieces() -> Iterator[tuple[Tensor, Tensor]]:
             room = max([1, *sizes])
@@ -122,6 +131,7 @@ def walked(
     safe: bool = True,
     log: bool = True,
     top: bool = True,
+    bare: bool = False,
 ) -> tuple[Tensor, float]:
     """The online softmax, and its faults."""
     most, total, sums = torch.tensor(start).double(), torch.zeros(()).double(), torch.zeros(()).double()
@@ -135,7 +145,15 @@ def walked(
         sums = (shrink if shrink_sums else 1) * sums + weights @ values
         most = larger
     out = sums / total if total > 0 or not safe else torch.zeros_like(sums)
+    if bare:
+        return out, float(total.log())
     return out, float(most + total.log()) if log else float(total)
+
+
+def _kept(pieces: Any) -> tuple[Tensor, float]:
+    """All pieces kept as they came: their memory is another piece's by then."""
+    scores, values = (torch.cat(side) for side in zip(*list(pieces), strict=True))
+    return scores.softmax(0) @ values, float(scores.logsumexp(0))
 
 
 exercises.add(
@@ -149,9 +167,11 @@ exercises.add(
             "unequal pieces": _stream([4, 1, 7, 2]),
             "scores up to about a hundred": _stream([5, 5, 5, 5], scale=40),
             "scores of a thousand": _stream([3, 4], scale=1000),
-            "scores of minus a thousand": _stream([3, 4], shift=-1000),
+            "scores of minus five thousand": _stream([3, 4], shift=-5000),
             "a piece that is masked out in the middle": _stream([3, 2, 4], blind=(1,)),
             "a piece that is masked out at the beginning": _stream([2, 3], blind=(0,)),
+            "two masked pieces at the beginning": _stream([2, 1, 3], blind=(0, 1)),
+            "some scores of each piece masked": _stream([4, 3, 5], holes=True),
             "an empty piece": _stream([0, 3, 0, 2]),
             "many pieces": _stream([2] * 40, width=3),
         },
@@ -161,13 +181,16 @@ exercises.add(
                  "comes."),
             Slip(lambda p: walked(p, shrink_total=False, shrink_sums=False), "When a larger score comes, what was "
                  "summed up so far must be multiplied by exp(old largest - new largest)."),
-            Slip(lambda p: walked(p, start=0.0), "The largest score so far begins at -inf, not at 0: all scores may be "
+            Slip(lambda p: walked(p, start=0.0, safe=False), "The largest score so far begins at -inf, not at 0: all "
+                                                             "scores may be "
                  "below 0."),
             Slip(lambda p: walked(p, top=False), "Without the largest score subtracted exp overflows."),
             Slip(lambda p: walked(p, safe=False), "-inf - -inf is no number: a piece that is masked out before "
                  "anything was seen needs a care of its own."),
-            Slip(lambda p: walked(p, log=False), "The second result is the logarithm of the sum over all, largest "
-                 "score included."),
+            Slip(lambda p: walked(p, log=False), "That is the sum; its logarithm is asked, plus the largest score."),
+            Slip(lambda p: walked(p, bare=True), "The logarithm of the sum lacks the largest score that was taken "
+                                                 "off."),
+            Slip(_kept, "The memory of a piece is used again: take what you need before you ask for the next."),
         ],
         tolerance=FP64,
         pure=False,
@@ -218,6 +241,9 @@ exercises.add(
             "five parts": _parts([0.3, -2.0, 1.7, 4.0, -9.0]),
             "log-sum-exps of a thousand": _parts([1000.0, 1001.0, 998.0]),
             "log-sum-exps far below zero": _parts([-1000.0, -1001.0]),
+            "far apart, the larger last": _parts([-1000.0, 1000.0]),
+            "far apart, the larger first": _parts([1000.0, -2000.0]),
+            "two empty parts first": _parts([-math.inf, -math.inf, 1.0, 0.5]),
             "an empty part among others": _parts([1.0, -math.inf, 0.5]),
             "all parts empty: zeros, and -inf": _parts([-math.inf, -math.inf]),
         },
@@ -228,6 +254,10 @@ exercises.add(
                  "subtract the largest first."),
             Slip(lambda o, s: merged(o, s, safe=False), "-inf - -inf is no number: when nobody saw anything the "
                  "answer is zeros and -inf."),
+            Slip(lambda o, s: (merged(o, s)[0], merged(o, s)[1] - max(s)),
+                 "The logarithm of the sum of shares lacks the largest that was taken off."),
+            Slip(lambda o, s: (merged(o, s)[0], max(s)), "The log-sum-exp is the largest plus the logarithm of the sum "
+                 "of shares."),
         ],
         tolerance=FP64,
     ),
@@ -250,6 +280,9 @@ def looped(
     offset: bool = True,
     shrink: bool = True,
     early: bool = False,
+    top: bool = True,
+    stop: bool = False,
+    both: bool = True,
 ) -> Tensor:
     """Causal attention of the newest queries in tiles of `block` keys, and its faults."""
     new, held, width = q.shape[0], k.shape[0], q.shape[1]
@@ -257,13 +290,13 @@ def looped(
     most, total, sums = torch.full((new, 1), -math.inf).double(), torch.zeros(new, 1).double(), torch.zeros(
         new, v.shape[1]).double()  # fmt: skip
     for start in range(0, held, block):
-        if start > (at[0] if early else at[-1]):
+        if start > (new - 1 if stop else at[0] if early else at[-1]):
             break
         keys = torch.arange(start, min(start + block, held))
         scores = (q @ k[start : start + block].T / width**0.5).masked_fill(keys > at[:, None], -math.inf)
-        larger = torch.maximum(most, scores.amax(1, keepdim=True))
-        weights, factor = (scores - larger).exp(), (most - larger).exp()
-        total = total * factor + weights.sum(1, keepdim=True)
+        larger = torch.maximum(most, scores.amax(1, keepdim=True)) if top else torch.zeros_like(most)
+        weights, factor = (scores - larger).exp(), (most - larger).exp() if top else torch.ones_like(most)
+        total = total * (factor if both else 1) + weights.sum(1, keepdim=True)
         sums = sums * (factor if shrink else 1) + weights @ v[start : start + block]
         most = larger
     return sums / total
@@ -283,7 +316,7 @@ def _qkv(new: int, held: int, scale: float = 1.0) -> Callable[[int], Callable[[]
 
 exercises.add(
     "right-in-one-tile",
-    shows="A test with one tile, or with as many queries as keys, sees neither fault. Cut, and put a cache in front.",
+    shows="One tile hides one fault, as many queries as keys the other. Cut, and put a cache in front.",
     given="tiles_broken",
     forbidden=("lumen.attention.core.attention", "lumen.attention.flash.flash_attention"),
     check=Cases(
@@ -295,12 +328,16 @@ exercises.add(
             "five new tokens on a cache of twelve, tiles of 4": _qkv(5, 17, 4.0)(4),
             "one new token on a cache of nine, tiles of 2": _qkv(1, 10, 4.0)(2),
             "tiles of one key": _qkv(4, 6)(1),
+            "scores of thousands": _qkv(7, 7, 2000.0)(3),
         },
         slips=[
             Slip(lambda *a: looped(*a, offset=False), "Query 0 of a chunk does not stand at position 0: `held - new` "
                  "tokens lie before it."),
             Slip(lambda *a: looped(*a, shrink=False), "The weighted values have to shrink when a larger score comes, "
                  "as the sum does."),
+            Slip(lambda *a: looped(*a, stop=True), "The `break` needs the mended positions, too."),
+            Slip(lambda *a: looped(*a, both=False), "The sum has to shrink, too."),
+            Slip(lambda *a: looped(*a, top=False), "Without the largest score subtracted exp overflows."),
             Slip(lambda *a: looped(*a, early=True), "The last query reads farthest: stop where *it* can read no more."),
         ],
         tolerance=FP64,
@@ -311,23 +348,25 @@ exercises.add(
 # literature ---------------------------------------------------------------------------------------
 exercises.add(
     "flash-claims",
-    shows="Fast because of bytes, exact up to rounding, and of no use to a single query.",
+    shows="Fast because of bytes, exact up to rounding; tiles save a single query next to nothing.",
     check=Statements(
         false="acd",
         why={
             "a": "It makes the same products and a few more operations; it moves fewer bytes.",
             "b": "Each score is computed once, with the same numbers; sums are taken in another order.",
-            "c": "Sums in another order round differently: equal to about 1e-6 in fp32, not in every bit.",
+            "c": "Sums in another order round differently: equal to about 1e-6 in fp32, 1e-3 in 16 bits, not in every "
+            "bit.",
             "d": "One query has one row of scores. Keys and values have to be read in any case.",
             "e": "Beyond the output there is a tile of scores, and two numbers a query.",
         },
         number=Number(
             33 / 64,
-            unit="of the tiles",
             slips=[
                 Slip(0.5, "Those on the diagonal are computed in full: n (n + 1) / 2 of n²."),
                 Slip(31 / 64, "That leaves the diagonal out: n (n + 1) / 2, not n (n - 1) / 2."),
                 Slip(528, "That is their number. As a share of all 1,024, please."),
+                Slip(51.56, "That is per cent; a share lies between 0 and 1."),
+                Slip(496, "That leaves the diagonal out, and is a number, not a share."),
             ],
         ),
     ),
@@ -359,11 +398,24 @@ def splits_for(users: int, context: int) -> Decision:
         cost=lambda choice: 1e6 * step_time(users, context, choice["splits"]),
         unit="µs",
         within=1e-6,
-        dearer="Another number is faster. Count the waves: pieces of work over cores, rounded up.",
+        dearer="Another number is faster. Check the waves (rounded up), 2 µs in each, the merge once if splits > 1, "
+        "and "
+        "that exactly 256 keys are allowed.",
     )
 
 
-LOADS = [(1, 32_768), (1, 2048), (4, 8192), (16, 8192), (17, 16_384), (40, 4096), (2, 1024), (8, 100_000)]
+LOADS = [
+    (1, 32_768),
+    (1, 2048),
+    (4, 8192),
+    (16, 8192),
+    (17, 16_384),
+    (40, 4096),
+    (2, 1024),
+    (8, 100_000),
+    (12, 1024),
+    (33, 1024),
+]
 
 exercises.add(
     "how-many-splits",

@@ -119,3 +119,12 @@ def test_tick_labels_are_short():
     ]
     with pytest.raises(ValueError, match="zero or less"):
         theme.log_axis(theme.figure("t", "x", "y"), "x", [0, 1])
+
+
+def test_two_dollar_signs_are_no_formula():
+    """MathJax set "0.47 a million tokens; 111 GB:" as one word in the title of a published figure."""
+    with pytest.raises(ValueError, match="two dollar signs"):
+        theme.figure("From $0.47 to $0.08", x="x", y="y")
+    with pytest.raises(ValueError, match="two dollar signs"):
+        theme.figure("a", x="x", y="$ and $")
+    assert theme.figure("5 $ an hour", x="x", y="y").layout.title.text == "5 $ an hour"

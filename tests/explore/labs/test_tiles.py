@@ -49,4 +49,4 @@ def test_the_book_stores_recorded_runs_and_no_widget(shown, monkeypatch):
     monkeypatch.setattr(tiles, "RECORDED", ((16, 16), (64, 64)))
     tiles.tiles_lab(tokens=64)
     page = shown[0].data
-    assert "Live in Jupyter" in page and page.count("<tr>") == 3 and "<td>16 × 16</td>" in page
+    assert "Live in Jupyter" in page and page.count("<tr>") == 3 and ">16 × 16</td>" in page

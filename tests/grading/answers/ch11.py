@@ -5,7 +5,7 @@ import math
 import numpy as np
 import torch
 
-from lumen.grading.proof import Answers
+from lumen.grading.proof import Submissions
 
 RIGHT_BYTES = {"written out": 34.6, "in tiles": 17.3, "keys in a tile": 264}
 
@@ -98,7 +98,7 @@ def fill_the_cores(users, context):
 
 
 ANSWERS = {
-    "bytes-in-tiles": Answers(
+    "bytes-in-tiles": Submissions(
         right=[RIGHT_BYTES, {"written out": 34.63, "in tiles": 17.31, "keys in a tile": 264.0}],
         wrong=[
             ({**RIGHT_BYTES, "in tiles": 8.72}, "Keys *and* values"),
@@ -107,22 +107,22 @@ ANSWERS = {
         ],
         stubs=[{**RIGHT_BYTES, "in tiles": ...}],
     ),
-    "softmax-of-a-stream": Answers(
+    "softmax-of-a-stream": Submissions(
         right=[stream_by_logaddexp, stream_copied],
-        wrong=[(stream_kept, "NaN comes from"), (stream_by_tiles, "three pieces of one")],
+        wrong=[(stream_kept, "is used again"), (stream_by_tiles, "three pieces of one")],
         no_lumen="lumen's own takes queries and keys, not scores.",
     ),
-    "merge-the-splits": Answers(
+    "merge-the-splits": Submissions(
         right=[merge_by_softmax],
         wrong=[(merge_finite_only, "all parts empty")],
         lumen=["lumen.attention.split.merge"],
     ),
-    "right-in-one-tile": Answers(
+    "right-in-one-tile": Submissions(
         right=[whole_rows],
         wrong=[(one_fault_left, "have to shrink")],
         lumen=["lumen.attention.core.attention", "lumen.attention.flash.flash_attention"],
     ),
-    "flash-claims": Answers(
+    "flash-claims": Submissions(
         right=[("acd", 33 / 64), ("d, c, a", 0.516)],
         wrong=[
             (("ac", 0.516), "3 statements are wrong"),
@@ -132,7 +132,7 @@ ANSWERS = {
             ("acd", "the choice alone"),
         ],
     ),
-    "how-many-splits": Answers(
+    "how-many-splits": Submissions(
         right=[splits],
         wrong=[
             (lambda users, context: {"splits": 1}, "cost 66"),
