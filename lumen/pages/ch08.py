@@ -624,7 +624,7 @@ def peers_story(data: Mapping[str, Any], eight: Measured) -> str:
         "`benchmarks/batching_peers.py`: same weights, fp32, one machine, medians. Ours are times of "
         "`Engine.step`; vLLM's is the wall time of a whole run over its steps, the way in and out of its worker "
         f"process included, beside the mean of each of our runs. Our engine is "
-        f"{', and '.join(f'{against(est, PEERS[who])} ({aims[who]})' for who, est in won.items())}. A small model in "
+        f"{', and '.join(f'{against(est, PEERS[who])}, {aims[who]}' for who, est in won.items())}. A small model in "
         f"fp32 on a CPU is not what vLLM is built for, "
         "and none of this is about GPUs. "
         f"{page_over_peers(Estimate.ratio(eight.timing, steps))}"

@@ -193,12 +193,13 @@ def kept_over_operators(est: Estimate) -> str:
 
 @sentence(more_words=["longer"], less_words=["sooner"])
 def slices_over_kept(est: Estimate) -> str:
-    """The three on a few queries at a time, over the three in kept memory."""
+    """The three on a few queries at a time, over the three on all, both in kept memory."""
     return says(
         est,
-        more="on a few queries at a time they take {size} longer than that ({estimate})",
-        same="on a few queries at a time they take as long as that, as far as this run can show ({estimate}): this "
-        "control shows no cost of the scores' way to memory and back",
+        more="on a few queries at a time, their scores in a cache, they take {size} longer than that ({estimate}): "
+        "products of so few rows cost more here than the scores' way to memory and back",
+        same="on a few queries at a time, their scores in a cache, they take as long as that, as far as this run can "
+        "show ({estimate})",
         less="on a few queries at a time, their scores in a cache, they are done {size} sooner still ({estimate}): so "
         "much was the scores' way to memory and back",
     )
@@ -219,7 +220,7 @@ def loop_story(times: Times, short: int, longest: int, queries: int, chip: Chip)
         f"The two clocks, with {percent(tiled / written)} of the time, say that on this machine the arithmetic takes "
         f"most of both. What they leave out: scores and weights, {size(pages)}, must *exist*. Two controls. The same "
         f"three operators: {kept_over_operators(Estimate.ratio(kept, three))}. {queries} queries at a time need "
-        f"{size(held)} at once: {slices_over_kept(Estimate.ratio(at['slices of queries'], kept))}.\n\n"
+        f"{size(held)} at once: {slices_over_kept(Estimate.ratio(at['slices, memory kept'], kept))}.\n\n"
         f"And with {short} tokens, where all scores fit into a cache, {loop_over_operators(small)} ({small})."
     )
 
@@ -241,7 +242,7 @@ def loop_figure(times: Times) -> go.Figure:
     ways = [
         ("loop over tiles", palette.orange),
         ("memory kept", palette.grey),
-        ("slices of queries", palette.green),
+        ("slices, memory kept", palette.green),
         ("one operator", palette.blue),
     ]
     last = Estimate.ratio(times[lengths[-1]]["loop over tiles"], times[lengths[-1]]["three operators"])
@@ -275,18 +276,17 @@ def loop_title(ratio: Estimate, tokens: int) -> str:
 
 
 # memory -------------------------------------------------------------------------------------------
-def memory_table(peaks: Mapping[int, Mapping[str, int]], block_q: int, block_k: int) -> Table:
+def memory_table(peaks: Mapping[int, int], block_q: int, block_k: int) -> Table:
     """Memory beyond the inputs: by the formula, and measured where anybody should try."""
     rows = []
     for tokens in (*peaks, 32768, 131072):
         scores, out = 4 * HEADS * tokens * tokens, 4 * HEADS * tokens * DIM
         tile = 4 * HEADS * block_q * block_k
         found = peaks.get(tokens)
-        rows.append([
-            f"{tokens:,}", size(2 * scores + out), size(found["three operators"]) if found else "–",
-            size(2 * tile + out), size(found["loop over tiles"]) if found else "–",
-        ])  # fmt: skip
-    return rows, ["tokens", "scores written out", "measured", "tiles", "measured "], "rrrrr"
+        rows.append(
+            [f"{tokens:,}", size(2 * scores + out), size(found) if found else "–", size(2 * tile + out)]
+        )
+    return rows, ["tokens", "scores written out", "measured", "tiles"], "rrrr"
 
 
 # the mask -----------------------------------------------------------------------------------------
@@ -476,7 +476,7 @@ def recap(
     first: Times,
     times: Times,
     longest: int,
-    peaks: Mapping[int, Mapping[str, int]],
+    peaks: Mapping[int, int],
     splits: Mapping[int, Timing],
     cores: int,
 ) -> str:
@@ -490,8 +490,8 @@ def recap(
         f"loop over tiles in Python took {loop} of their time.\n"
         "- **A softmax needs no whole row:** a largest score, a sum and weighted values, scaled down when a larger "
         "score comes.\n"
-        f"- **Memory** at {most:,} tokens: {size(peaks[most]['three operators'])} with scores, "
-        f"{size(peaks[most]['loop over tiles'])} with tiles.\n"
+        f"- **Memory** at {most:,} tokens: {size(peaks[most])} with scores; in tiles little more than the output, "
+        f"{size(4 * HEADS * most * DIM)}.\n"
         f"- **One query has no scores to save; its keys can be split:** {split_gain(two, 2)}, on {named}."
     )
 

@@ -102,11 +102,11 @@ def published_misses(rows: Sequence[Miss] | None = None) -> go.Figure:
 def published_table(rows: Sequence[Miss] | None = None) -> None:
     """Show a fold: by chip and phase, how many times the bound the measurements take, median and range."""
     lines = summary(misses() if rows is None else rows)
-    rows = [
+    cells = [
         [chip, phase, n, f"{m:.2f}", f"{a:.2f} to {b:.2f}" if n > 1 else "–"]
         for chip, phase, n, m, a, b in lines
     ]
-    shown = table_markdown(rows, ["chip", "phase", "n", "measured / bound, median", "range"], "llrrr")
+    shown = table_markdown(cells, ["chip", "phase", "n", "measured / bound, median", "range"], "llrrr")
     markdown(f"<details><summary>By chip and phase, nearest first</summary>\n\n{shown}\n\n</details>")
 
 
