@@ -142,6 +142,9 @@ def eight_over_one(est: Estimate) -> str:
     )
 
 
+GLOSS = {"matrix products": " (what they take above the floor when timed alone at these shapes)"}
+
+
 def short_story(steps: Steps, config: ModelConfig, chip: Chip) -> str:
     one, eight = steps[SHORT][1], steps[SHORT][8]
     ratio = step_of_eight(steps)
@@ -153,11 +156,7 @@ def short_story(steps: Steps, config: ModelConfig, chip: Chip) -> str:
     )
     grown = {name: last[name] - first.get(name, 0.0) for name in last if name not in ("floor", "residual")}
     most = max(grown, key=grown.__getitem__)
-    gloss = (
-        " (what they take above the floor when timed alone at these shapes)"
-        if most == "matrix products"
-        else ""
-    )
+    gloss = GLOSS.get(most, "")
     return (
         f"A step takes {milliseconds(one.seconds)} for one; for eight, {milliseconds(eight.seconds)}: "
         f"{eight_over_one(ratio)}, **{8 / ratio.value:.1f} times the tokens/s**. The pictures below go from "

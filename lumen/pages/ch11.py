@@ -353,7 +353,7 @@ def split_gain(est: Estimate, splits: int) -> str:
 
 def splits_story(times: Mapping[int, Timing], cores: int) -> str:
     gains = "; ".join(split_gain(Estimate.ratio(times[1], t), n) for n, t in times.items() if n > 1)
-    if cores == 1:
+    if cores == 1:  # not measured
         return f"Torch has one core here, which does all the work however it is cut: {gains}. The merge is in the time."
     return (
         f"One head, one query: one piece of work, for one of {cores} cores. Cut: {gains}. Splits beyond the cores find "

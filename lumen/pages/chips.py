@@ -180,7 +180,7 @@ def unpriced() -> str:
     turn = second["price"] / first["price"] * first["chip"].price_per_hour
     none = [name for name in NAMES if not CHIPS[name].price_per_hour]
     small = [name for name in NAMES if CHIPS[name].price_per_hour and not served(name)["users"]]
-    unlike = f" Not in the table: {', '.join(none)} (no price was read)" if none else " Not in the table:"
+    unlike = f" Not in the table: {', '.join(none)} (no price was read)"
     return (
         "The prices per hour are estimates of mid-2025 for one chip on demand, made to reckon with; beside them what "
         "Lambda and Modal asked on 7 May 2026, where it was read. Where the two differ, neighbours may change "
