@@ -61,6 +61,7 @@ from lumen.explore import (
     published_misses,
     published_rows,
     published_table,
+    reveal,
     table,
 )
 from lumen.pages import ch02, chips
@@ -76,12 +77,19 @@ markdown(chips.tags())
 # %% tags=["predict"]
 my_price = guess(
     "02a-price",
-    "A million tokens: what does the H100 ask, in times the A10G?",
+    "A million tokens: H100 over A10G, how many times the price?",
     unit="×",
 )
 
 # %% tags=["measure", "nbval-check-output"]
 cheap, dear = chips.two_cards()
+
+# %% tags=["reveal", "nbval-check-output"]
+reveal(
+    guess=my_price, model=chips.hours(cheap, dear),
+    measured=chips.tokens(cheap, dear), unit="×", what="H100 over A10G",
+    names=("an hour", "a million tokens"), title=chips.two_title(cheap, dear),
+)  # fmt: skip
 
 # %% tags=["reveal", "nbval-check-output"]
 markdown(chips.two_cards_story(cheap, dear))
@@ -163,7 +171,8 @@ table(rows, headers, sides, stack=True)
 # $d_q$ and $d_{kv}$ the widths of all query and all KV heads) and $2df$ for each of the two of an MLP of width $f$, three
 # with a gate (SwiGLU). [Attention](02_roofline.ipynb#where-the-flops-are) takes $4 L\, d_q$ at a context of $L$. With all
 # heads alike and two of $f = 4d$ (the table's textbook) that is $24 d^2$ against $4 L\, d$: level at $L = 6d$, the
-# *crossover*. The shares are those of a token at 2,048.
+# *crossover*. The shares are those of a token at 2,048, rounded so
+# that they add up to 100.
 
 # %% tags=["hide-input", "nbval-check-output"]
 rows, headers, sides = ch02.flops_table()
@@ -172,7 +181,7 @@ table(rows, headers, sides, stack=True)
 # %% [markdown]
 # ## The forecast, pass by pass
 #
-# Predicted against measured by `benchmarks/cost_model.py`, signed: minus is too fast.
+# SmolLM2-135M, predicted against measured by `benchmarks/cost_model.py`, signed. Minus: the forecast is too short.
 
 # %% tags=["hide-input"]
 markdown(ch02.forecast_table())

@@ -29,7 +29,7 @@
 #
 # By the end you can
 #
-# - count the bytes that attention moves with its scores written out and in tiles, and say from them which is faster;
+# - count the bytes that attention moves with its scores written out and in tiles, and say from them which is faster on a GPU;
 # - write a softmax in pieces that is exact, in whatever order the pieces come;
 # - say when tiles save nothing: one query, or a short prompt;
 # - cut the keys of one query into splits that several cores read at once, and merge what they found.
@@ -151,7 +151,12 @@ def both(tokens):
     }
 
 
-first = {n: bench.compare(both(n), repeats=7, warmup=1) for n in LENGTHS}
+def turns(some_ways, tokens):
+    inner = 20 if tokens <= 512 else 1  # short ones many times a sample
+    return bench.compare(some_ways, repeats=7, warmup=1, inner=inner)
+
+
+first = {n: turns(both(n), n) for n in LENGTHS}
 ch11.times_figure(first)
 
 # %% tags=["hide-input", "nbval-ignore-output"]
@@ -185,7 +190,7 @@ markdown(ch11.operators_story(parts, whole["three operators"], LONG, chip))
 # forgotten, none of them would have to go to memory. What stands in the way is the softmax: it divides by a sum over the whole row,
 # and before that it subtracts the row's largest score, or `exp` would overflow. Both are known at the end only.
 #
-# So carry three numbers for each query and correct them. Behind some of the keys let $m$ be the largest score so far,
+# So carry three numbers for each query and correct them. After some of the keys let $m$ be the largest score so far,
 # $\ell$ the sum of $e^{s_i - m}$, and $o$ the sum of $e^{s_i - m}\, v_i$. A tile brings new scores, with a larger $m'$ perhaps:
 #
 # $$
@@ -195,18 +200,19 @@ markdown(ch11.operators_story(parts, whole["three operators"], LONG, chip))
 # \end{gathered}
 # $$
 #
-# The factor $e^{m - m'}$ turns every old $e^{s_i - m}$ into $e^{s_i - m'}$, exactly. Behind the last tile the output is
+# The factor $e^{m - m'}$ turns every old $e^{s_i - m}$ into $e^{s_i - m'}$, exactly. After the last tile the output is
 # $o / \ell$. This is the [online softmax](../book/glossary.md#term-online-softmax)
 # ([Milakov and Gimelshein, 2018](https://arxiv.org/abs/1805.02867)); attention over keys in pieces with it saves memory
 # ([Rabe and Staats, 2021](https://arxiv.org/abs/2112.05682)), and in tiles made for the memories of a chip it is
 # [FlashAttention](../book/glossary.md#term-FlashAttention) ([Dao and others, 2022](https://arxiv.org/abs/2205.14135)).
 
+# %% [markdown]
+# Watch the last query. When a larger score comes, what was there shrinks; when none comes, it stays. With the causal mask the tiles above the diagonal are never computed.
+
 # %% tags=["hide-input", "nbval-check-output"]
 TileStepper(size=8, block=2)
 
 # %% [markdown]
-# Watch the last query. When a larger score comes, what was there shrinks; when none comes, it stays. With the causal mask the tiles above the diagonal are never computed.
-#
 # ## What moves
 #
 # Let a tile be $B_q$ queries by $B_k$ keys. The queries of a row of tiles are read once and stay; all keys and values
@@ -220,7 +226,7 @@ TileStepper(size=8, block=2)
 # \end{aligned}
 # $$
 #
-# The lonely $T$ is the logarithm of $\ell$, plus $m$, one number a query: [below](#one-query-many-keys) somebody needs it.
+# The single $T$ is the log-sum-exp $m + \ln \ell$, one number a query, needed [below](#one-query-many-keys).
 # $B_k$ does not appear: without a mask it decides what has to be held, not what is moved. For long prompts the share that
 # remains is $D / 2B_q$.
 
@@ -240,7 +246,7 @@ for tile in ((128, 128), (BLOCK_Q, BLOCK_K), (1024, 1024)):
 table(*ch11.moved_table(naive_traffic(q, k, v), counts))
 
 # %% [markdown]
-# Counted in the loop that you are about to write, with every tile's reads added up. Larger tiles move less, until they no
+# Counted in lumen's loop, whose core is built next, with every tile's reads added up. Larger tiles move less, until they no
 # longer fit where they are to be held: on an H100 that is 228 KB of [SRAM](../book/glossary.md#term-SRAM) a core
 # ([chapter 2a](02a_chips.ipynb)), here a share of the caches.
 #
@@ -311,7 +317,7 @@ assert off(forgetful(10 * q, k, v), wanted) > 0.1
 # %% [markdown]
 # ## Predict: a loop in Python
 #
-# Three operators in C++ on one side. On the other your loop, in Python: 4,096 tokens in tiles of 256 × 512 are 128 tiles,
+# Three operators in C++ on one side. On the other this loop, in Python: 4,096 tokens in tiles of 256 × 512 are 128 tiles,
 # and each starts a dozen operators. It makes the same products, and a few operations more.
 
 # %% tags=["predict"]
@@ -353,7 +359,7 @@ def ways(tokens):
     }
 
 
-times = {n: bench.compare(ways(n), repeats=7, warmup=1) for n in LENGTHS}
+times = {n: turns(ways(n), n) for n in LENGTHS}
 at = times[LONG]
 loop = bench.Estimate.ratio(at["loop over tiles"], at["three operators"])
 written, least = ch11.clocks(chip, "fp32", LONG)
@@ -372,11 +378,12 @@ markdown(ch11.loop_story(times, SHORT, LONG, SLICE, chip))
 ch11.loop_figure(times)
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-callout("takeaway", ch11.takeaway(first, LONG))
+callout("takeaway", ch11.takeaway(first, times, LONG))
 
 # %% [markdown]
 # On a GPU nobody is handed fresh pages: torch keeps the memory that it once had. There the bytes decide, because arithmetic has run
-# away from memory. The two clocks, by the datasheet, for the same shape (half of the bytes a number, 16 bits):
+# away from memory. The two clocks, by the datasheet, for the same shape (16 bits a number on the GPUs; of
+# tiles only inputs and output are counted, as if keys and values that pass again came from a cache):
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 table(*ch11.chips_table(chip, LONG))
@@ -394,7 +401,7 @@ def held(tokens):
     return bench.peak_memory(lambda: three_operators(q, k, v))
 
 
-peaks = {tokens: held(tokens) for tokens in (1024, 2048, 4096)}
+peaks = {tokens: held(tokens) for tokens in (2048, 4096)}
 table(*ch11.memory_table(peaks, BLOCK_Q, BLOCK_K))
 
 # %% [markdown]
@@ -606,12 +613,13 @@ markdown(ch11.one_query_story(alone, LONG))
 # | trap | how it looks | guard here |
 # | --- | --- | --- |
 # | the naive side computes what the mask throws away | part of the gain is the mask's | [no mask](#three-operators) in the comparison; the mask [by itself](#half-of-it-is-never-computed) |
-# | scores that fit into a cache | tiles are useless | lengths from where they fit to where they do not, [in one figure](#predict-a-loop-in-python) |
-# | prompts where decode is meant | "attention is three times as fast", and no answer is | [one query](#where-it-loses) is measured apart |
+# | short prompts | tiles are useless | lengths from short to long, [in one figure](#predict-a-loop-in-python) |
+# | prompts where decode is meant | "attention is twice as fast", and no answer is | [one query](#where-it-loses) is measured apart |
 #
 # ## Play
 #
-# Your own tiles: too small and it is mostly Python that is measured, too large and the scores leave the caches.
+# Your own tiles: too small and it is mostly Python that is measured, too large and the scores leave the caches and need fresh
+# pages.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 lab = tiles_lab()

@@ -298,7 +298,7 @@ grader.check("right-in-one-tile", tiles_mended)
 # the last query reads to the end. Skipping tiles pays where queries come in tiles, too.
 
 # %% [markdown]
-# ## 5 · Five claims about FlashAttention
+# ## 5 · Five claims in print
 #
 # **Literature** · difficulty 2 of 5 · importance 4 of 5 · 10 minutes · 2 points
 #

@@ -91,14 +91,14 @@ def operators(tokens: int, bytes_each: int = 4) -> list[tuple[str, float, float]
 
 
 def operators_table(parts: Mapping[str, Timing], tokens: int, chip: Chip) -> Table:
-    """What each operator computes, moves and takes; FLOP per byte beside the ridge decides who is bound by what."""
+    """What each operator computes, moves and takes, beside what the two clocks say of it."""
     rows = []
     for name, flops, moved in operators(tokens):
-        seconds = parts[name].median
+        said = max(flops / chip.peak("fp32"), moved / chip.bandwidth)
         rows.append(
-            [name, f"{flops / moved:.2g}", size(moved), milliseconds(seconds), f"{moved / seconds / 1e9:.0f}"]
+            [name, f"{flops / moved:.2g}", size(moved), milliseconds(said), milliseconds(parts[name].median)]
         )
-    return rows, ["operator", "FLOP per byte", "moves", "takes", "GB/s"], "lrrrr"
+    return rows, ["operator", "FLOP per byte", "moves", "two clocks", "takes"], "lrrrr"
 
 
 def clocks(chip: Chip, fmt: str, tokens: int) -> tuple[float, float]:
@@ -120,8 +120,8 @@ def operators_story(parts: Mapping[str, Timing], whole: Timing, tokens: int, chi
     moved, least = sum(m for *_, m in found), 4 * 4 * HEADS * tokens * DIM
     alone = sum(parts[name].median for name, *_ in found)
     low = (
-        "Two clocks know nothing of where the memory comes from: the controls "
-        "[below](#predict-a-loop-in-python) do."
+        "Two clocks know nothing of where the memory comes from: controls "
+        "[below](#predict-a-loop-in-python) show how much of the miss that is, and that it is not all."
     )
     return (
         f"Alone the three take {milliseconds(alone)} together. The ridge of this machine lies at {ridge:.1f} FLOP per "
@@ -196,12 +196,25 @@ def slices_over_kept(est: Estimate) -> str:
     """The three on a few queries at a time, over the three on all, both in kept memory."""
     return says(
         est,
-        more="on a few queries at a time, their scores in a cache, they take {size} longer than that ({estimate}): "
-        "products of so few rows cost more here than the scores' way to memory and back",
-        same="on a few queries at a time, their scores in a cache, they take as long as that, as far as this run can "
-        "show ({estimate})",
-        less="on a few queries at a time, their scores in a cache, they are done {size} sooner still ({estimate}): so "
-        "much was the scores' way to memory and back",
+        more="on a few queries at a time they take {size} longer than that ({estimate}): fewer rows a product, more "
+        "calls and copies, not told apart",
+        same="on a few queries at a time they take as long as that, as far as this run can show ({estimate})",
+        less="on a few queries at a time they are done {size} sooner still ({estimate}): so much was the scores' way "
+        "to "
+        "memory and back",
+    )
+
+
+@sentence(more_words=["longer"], less_words=["sooner"])
+def loop_over_kept(est: Estimate) -> str:
+    """The loop over tiles over the three operators in kept memory."""
+    return says(
+        est,
+        more="against kept memory the loop takes {size} longer ({estimate}): here tiles in Python win by what they "
+        "need "
+        "not hold, not by what they need not move",
+        same="against kept memory the loop shows no difference ({estimate})",
+        less="against kept memory, too, the loop is done {size} sooner ({estimate})",
     )
 
 
@@ -220,8 +233,9 @@ def loop_story(times: Times, short: int, longest: int, queries: int, chip: Chip)
         f"The two clocks, with {percent(tiled / written)} of the time, say that on this machine the arithmetic takes "
         f"most of both. What they leave out: scores and weights, {size(pages)}, must *exist*. Two controls. The same "
         f"three operators: {kept_over_operators(Estimate.ratio(kept, three))}. {queries} queries at a time need "
-        f"{size(held)} at once: {slices_over_kept(Estimate.ratio(at['slices, memory kept'], kept))}.\n\n"
-        f"And with {short} tokens, where all scores fit into a cache, {loop_over_operators(small)} ({small})."
+        f"{size(held)} at once: {slices_over_kept(Estimate.ratio(at['slices, memory kept'], kept))}. "
+        f"And {loop_over_kept(Estimate.ratio(at['loop over tiles'], kept))}.\n\n"
+        f"With {short} tokens {loop_over_operators(small)} ({small})."
     )
 
 
@@ -357,7 +371,9 @@ def splits_story(times: Mapping[int, Timing], cores: int) -> str:
         return f"Torch has one core here, which does all the work however it is cut: {gains}. The merge is in the time."
     return (
         f"One head, one query: one piece of work, for one of {cores} cores. Cut: {gains}. Splits beyond the cores find "
-        "nobody who is idle. The merge is in the time."
+        f"nobody who is idle. A core for each of two would be {min(2, cores)} ×: the merge, the start of threads and "
+        f"the "
+        "memory that the cores share come off it, not told apart here."
     )
 
 
@@ -393,7 +409,7 @@ def busy_table() -> Table:
         pieces = users * LLAMA.num_kv_heads
         splits = max(1, SMS // pieces)
         rows.append([f"{users}", f"{pieces}", percent(min(1.0, pieces / SMS)), f"{splits}"])
-    return rows, ["users", "KV heads × users", "of the cores busy", "splits in one wave"], "rrrr"
+    return rows, ["users", "KV heads × users", "of the cores busy", "splits that fit at once"], "rrrr"
 
 
 # eight bits ---------------------------------------------------------------------------------------
@@ -450,14 +466,17 @@ def bits_story(errors: Mapping[str, Sequence[float]], ranges: Sequence[tuple[flo
 
 
 # where it loses, recap ----------------------------------------------------------------------------
-def takeaway(first: Times, longest: int) -> str:
+def takeaway(first: Times, times: Times, longest: int) -> str:
     fused = Estimate.ratio(first[longest]["three operators"], first[longest]["one operator"])
+    kept = Estimate.ratio(times[longest]["three operators"], times[longest]["memory kept"])
     return (
         f"**Takeaway.** Attention over {longest:,} tokens moves {longest / DIM + 1:.0f} times the bytes of its inputs "
         f"and "
         "output when its scores are written out, and all of them must exist. In tiles queries and outputs move once, "
         "keys "
-        f"and values once for each row of tiles. Here one operator that works so: {faster(fused)}."
+        f"and values once for each row of tiles. Here one operator that works so: {faster(fused)}. Keeping the memory "
+        f"of "
+        f"the scores would alone have been: {faster(kept)}."
     )
 
 
@@ -486,12 +505,13 @@ def recap(
     two = Estimate.ratio(splits[1], splits[2])
     named = "one core" if cores == 1 else f"{cores} cores"
     return (
-        f"- **The same products, other bytes.** At {longest:,} tokens, one operator against three: {faster(fused)}; a "
+        f"- **The same products, fewer bytes, less memory.** At {longest:,} tokens, one operator against three: "
+        f"{faster(fused)}; a "
         f"loop over tiles in Python took {loop} of their time.\n"
         "- **A softmax needs no whole row:** a largest score, a sum and weighted values, scaled down when a larger "
         "score comes.\n"
-        f"- **Memory** at {most:,} tokens: {size(peaks[most])} with scores; in tiles little more than the output, "
-        f"{size(4 * HEADS * most * DIM)}.\n"
+        f"- **Memory** at {most:,} tokens: {size(peaks[most])} with scores; in tiles the output, "
+        f"{size(4 * HEADS * most * DIM)}, and two tiles.\n"
         f"- **One query has no scores to save; its keys can be split:** {split_gain(two, 2)}, on {named}."
     )
 

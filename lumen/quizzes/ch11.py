@@ -5,8 +5,8 @@ from __future__ import annotations
 QUESTIONS = [
     {
         "kind": "choice",
-        "question": "FlashAttention is several times as fast as three operators on a long prompt. What does it do "
-        "less of?",
+        "question": "On a GPU FlashAttention is several times as fast as three operators on a long prompt. What "
+        "does it do less of?",
         "choices": [
             {"text": "Multiplications.", "why": "It makes a few more: the corrections."},
             {
@@ -26,21 +26,21 @@ QUESTIONS = [
     },
     {
         "kind": "numeric",
-        "question": "One head of width 128, 8,192 tokens, 2 bytes a number, no mask. Scores written out move how many "
+        "question": "One head of width 128, 16,384 tokens, 2 bytes a number, no mask. Scores written out move how many "
         "times the bytes of queries, keys, values and output?",
-        "answer": 65,
+        "answer": 129,
         "tolerance": 0.4,
         "unit": "times",
         "right": "(4 T D + 4 T²) / 4 T D = 1 + T / D.",
         "wrong": "Four trips of T × T scores beside four matrices of T × D.",
         "slips": [
-            {"answer": 64, "tolerance": 0.4, "why": "The inputs and the output move in any case: one more."},
+            {"answer": 128, "tolerance": 0.4, "why": "The inputs and the output move in any case: one more."},
             {
-                "answer": 33,
+                "answer": 65,
                 "tolerance": 0.4,
                 "why": "Scores are written and read, and so are the weights: four trips.",
             },
-            {"answer": 17, "tolerance": 0.4, "why": "One trip of four: written, read, written, read."},
+            {"answer": 33, "tolerance": 0.4, "why": "One trip of four: written, read, written, read."},
         ],
     },
     {

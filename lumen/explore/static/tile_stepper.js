@@ -26,13 +26,13 @@ export function tiles(size, block, causal) {
 }
 
 function grid(state, order, at, block, causal, query, width) {
-  const size = state.scores.length, cell = Math.min(30, Math.floor((width - 4) / size)), side = cell * size;
+  const size = state.scores.length, cell = Math.min(32, Math.floor((width - 4) / size)), side = cell * size;
   const place = (t) => ({ x: 2 + t.column * cell, y: 2 + t.row * cell, width: cell * block, height: cell * block });
   const parts = order.map((t, i) => s("rect", { ...place(t), class: t.skipped ? "tile skipped" : i < at ? "tile done" : i === at ? "tile now" : "tile" }));
   const now = order[at];
   const marks = state.scores.flatMap((line, q) => line.map((score, k) => {
     const inside = q >= now.row && q < now.row + block && k >= now.column && k < now.column + block;
-    if (!inside || cell < 18) return null;
+    if (!inside || cell < 22) return null;
     const hidden = causal && k > q;
     return s("text", { x: 2 + (k + 0.5) * cell, y: 2 + (q + 0.5) * cell + 4, "text-anchor": "middle", class: "score" }, hidden ? "–" : significant(score, 2));
   })).filter(Boolean);
@@ -102,7 +102,7 @@ const style = `
 .picture svg { display: block; max-width: 100%; }
 .tile { fill: none; stroke: var(--line); stroke-width: 1.5; } .tile.now { fill: var(--orangewash); stroke: var(--orange); stroke-width: 2.5; }
 .tile.done { fill: var(--bluewash); stroke: var(--blue); } .tile.skipped { stroke-dasharray: 2 3; opacity: 0.6; }
-.score { fill: var(--ink); font-size: 11px; font-variant-numeric: tabular-nums; } .watched { fill: none; stroke: var(--ink); stroke-width: 1.5; }
+.score { fill: var(--ink); font-size: 12px; font-variant-numeric: tabular-nums; } .watched { fill: none; stroke: var(--ink); stroke-width: 1.5; }
 .legend { display: flex; flex-wrap: wrap; gap: 4px 16px; font-size: 13px; color: var(--soft); margin: 12px 0 0; }
 .legend span { display: inline-flex; align-items: center; gap: 6px; } .legend svg { width: 16px; height: 16px; }
 `;

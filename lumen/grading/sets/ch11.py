@@ -33,7 +33,7 @@ exercises = ExerciseSet(
     | softmax-of-a-stream | A softmax over a stream | build | 3 | 5 | 20 | 4 |
     | merge-the-splits | One answer out of many | build | 3 | 5 | 15 | 3 |
     | right-in-one-tile | Right in one tile | debug | 4 | 4 | 20 | 3 |
-    | flash-claims | Five claims about FlashAttention | literature | 2 | 4 | 10 | 2 |
+    | flash-claims | Five claims in print | literature | 2 | 4 | 10 | 2 |
     | how-many-splits | How many splits? | decide | 3 | 4 | 15 | 3 |
     """,
 )
