@@ -136,6 +136,31 @@ def weigh_with(
     return out.reshape(batch, heads, num_q, -1), weights.reshape(batch, heads, num_q, num_k)
 
 
+def check_shapes(
+    q: Tensor, k: Tensor, v: Tensor, q_pos: Tensor, k_pos: Tensor, per_head: bool = True
+) -> None:
+    """ValueError, with a sentence, unless the shapes are those at the top of this file.
+
+    `per_head`: k_pos may be (B, Hkv, S), too.
+    """
+    if q.dim() != 4 or k.dim() != 4 or v.dim() != 4:
+        raise ValueError(f"q, k and v have four dimensions, got {q.dim()}, {k.dim()} and {v.dim()}.")
+    batch, heads, num_q, dim = q.shape
+    if k.shape[:3] != v.shape[:3] or k.shape[0] != batch or k.shape[3] != dim:
+        raise ValueError(
+            f"k {tuple(k.shape)} and v {tuple(v.shape)} must be (B, Hkv, S, D) and (B, Hkv, S, Dv) to match "
+            f"q {tuple(q.shape)}."
+        )
+    if heads % k.shape[1]:
+        raise ValueError(f"{heads} query heads are not a multiple of {k.shape[1]} key/value heads.")
+    allowed = ((batch, k.shape[2]), k.shape[:3]) if per_head else ((batch, k.shape[2]),)
+    if q_pos.shape != (batch, num_q) or k_pos.shape not in allowed:
+        raise ValueError(
+            f"q_pos must be {(batch, num_q)} and k_pos {(batch, k.shape[2])}, "
+            f"got {tuple(q_pos.shape)} and {tuple(k_pos.shape)}."
+        )
+
+
 def attention(
     q: Tensor,
     k: Tensor,
@@ -149,19 +174,8 @@ def attention(
     ancestors: Tensor | None = None,
 ) -> Tensor:
     """Attention of queries at `q_pos` over keys at `k_pos` under the one rule. Returns (B, H, T, Dv)."""
-    batch, heads, num_q, dim = q.shape
-    if k.shape[:3] != v.shape[:3] or k.shape[0] != batch or k.shape[3] != dim:
-        raise ValueError(
-            f"k {tuple(k.shape)} and v {tuple(v.shape)} must be (B, Hkv, S, D) and (B, Hkv, S, Dv) to match "
-            f"q {tuple(q.shape)}."
-        )
-    if heads % k.shape[1]:
-        raise ValueError(f"{heads} query heads are not a multiple of {k.shape[1]} key/value heads.")
-    if q_pos.shape != (batch, num_q) or k_pos.shape not in ((batch, k.shape[2]), k.shape[:3]):
-        raise ValueError(
-            f"q_pos must be {(batch, num_q)} and k_pos {(batch, k.shape[2])}, "
-            f"got {tuple(q_pos.shape)} and {tuple(k_pos.shape)}."
-        )
+    check_shapes(q, k, v, q_pos, k_pos)
+    batch, num_q = q_pos.shape
     if ancestors is not None and ancestors.shape != (batch, num_q, num_q):
         raise ValueError(
             f"ancestors must be {(batch, num_q, num_q)}, one row and one column for each new token, "

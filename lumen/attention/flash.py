@@ -16,7 +16,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from .core import visible
+from .core import check_shapes, visible
 
 
 @dataclass
@@ -56,7 +56,7 @@ def flash_attention(
     block_k numbers, scores and weights. ValueError for shapes that do not belong together and for tiles of less than
     one row.
     """
-    _check(q, k, v, q_pos, k_pos)
+    check_shapes(q, k, v, q_pos, k_pos, per_head=False)
     batch, heads, num_q, dim = q.shape
     kv_heads, num_k, value_dim = k.shape[1], k.shape[2], v.shape[3]
     if block_q < 1 or block_k < 1:
@@ -123,21 +123,3 @@ def _seen(q_pos: Tensor, k_pos: Tensor, window: int | None, causal: bool) -> Ten
     if bool(seen.all()):
         return True
     return seen if bool(seen.any()) else None
-
-
-def _check(q: Tensor, k: Tensor, v: Tensor, q_pos: Tensor, k_pos: Tensor) -> None:
-    if q.dim() != 4 or k.dim() != 4 or v.dim() != 4:
-        raise ValueError(f"q, k and v have four dimensions, got {q.dim()}, {k.dim()} and {v.dim()}.")
-    batch, heads, num_q, dim = q.shape
-    if k.shape[:3] != v.shape[:3] or k.shape[0] != batch or k.shape[3] != dim:
-        raise ValueError(
-            f"k {tuple(k.shape)} and v {tuple(v.shape)} must be (B, Hkv, S, D) and (B, Hkv, S, Dv) to match "
-            f"q {tuple(q.shape)}."
-        )
-    if heads % k.shape[1]:
-        raise ValueError(f"{heads} query heads are not a multiple of {k.shape[1]} key/value heads.")
-    if q_pos.shape != (batch, num_q) or k_pos.shape != (batch, k.shape[2]):
-        raise ValueError(
-            f"q_pos must be {(batch, num_q)} and k_pos {(batch, k.shape[2])}, got {tuple(q_pos.shape)} and "
-            f"{tuple(k_pos.shape)}."
-        )
