@@ -121,7 +121,7 @@ def operators_story(parts: Mapping[str, Timing], whole: Timing, tokens: int, chi
     alone = sum(parts[name].median for name, *_ in found)
     low = (
         "Two clocks know nothing of where the memory comes from: controls "
-        "[below](#predict-a-loop-in-python) show how much of the miss that is, and that it is not all."
+        "[below](#predict-a-loop-in-python) show how much of the miss that is."
     )
     return (
         f"Alone the three take {milliseconds(alone)} together. The ridge of this machine lies at {ridge:.1f} FLOP per "
@@ -456,7 +456,7 @@ def bits_story(errors: Mapping[str, Sequence[float]], ranges: Sequence[tuple[flo
     grows = "grows" if first < 1 else "shrinks"
     return (
         f"Without their mean the keys' largest numbers are {rest:.1f} times smaller, so their steps are as much finer. "
-        f"The error falls by a factor of {plain:.1f} only (median over the layers; in {worse} of {len(ranges)} it "
+        f"The error is divided by {plain:.1f} (median over the layers; in {worse} of {len(ranges)} it "
         "rises). One token is unlike all others: the first, the [sink](../book/glossary.md#term-attention-sink) that "
         f"every query reads. Its key has no part in what the others have in common; by the subtraction it {grows}, to "
         f"{1 / first:.1f} times its size, and so does its step. Two controls: with that one key unrounded the factor "
