@@ -1,6 +1,6 @@
 """What a server costs on top of the model: an engine step at eight streams, driven directly and through `lumen serve`.
 
-    python benchmarks/server_overhead.py            SmolLM2-135M, about a minute on two cores; writes evidence
+    python benchmarks/server_overhead.py            SmolLM2-135M, two minutes on two cores; writes evidence
     python benchmarks/server_overhead.py --quick    one round of short answers; writes nothing
 
 Both sides answer the same eight prompts in the same run, in turns. Directly: `engine.step()` in a loop, every part
@@ -36,7 +36,7 @@ from lumen.serve.engine import Engine
 from lumen.serve.request import Request
 from lumen.serve.scheduler import Limits
 
-STREAMS, PROMPT, SEED, TARGET = 8, 32, 0, 0.10
+STREAMS, PROMPT, SEED, TARGET = 8, 52, 0, 0.10
 NAME = "smollm2-135m"
 TEXT = re.compile(rb'"text":"[^"]')  # an event that brings some
 PARTS = ("schedule", "pack", "forward", "sample", "detokenise")
@@ -140,6 +140,11 @@ def _post(prompt: Prompt) -> bytes:
     return "\r\n".join(head).encode() + body
 
 
+def model_part(step: dict[str, float]) -> float:
+    """Seconds of a step that the model takes."""
+    return step["pack"] + step["forward"] + step["sample"]
+
+
 def show(name: str, seconds: float, model_step: float) -> None:
     print(f"{name:11} {1e3 * seconds:8.3f} ms   {100 * seconds / model_step:5.1f} % of the model's step")
 
@@ -150,11 +155,12 @@ def main() -> int:
     )
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
-    rounds, answer = (1, 16) if options.quick else (4, 64)
+    rounds, answer = (1, 16) if options.quick else (40, 24)  # short rounds: both sides in one mood of the machine
     model, tokenizer = lumen.load(NAME, dtype=torch.float32)
     text = assets.shakespeare()[0]
     steps: list[dict[str, float]] = []
     gaps: list[float] = []
+    pairs: list[tuple[float, float]] = []  # a round's median gap, and its median step of the model
     port = free_port()
     with started(lumen_serve(port, NAME, STREAMS), port) as url:
         for number in range(rounds + 1):  # the first round warms up
@@ -166,19 +172,27 @@ def main() -> int:
                 tokenizer.decode,
                 seed=SEED + number,
             )  # a seed of its own: no round finds the last one's prompts in a prefix cache
-            ours, theirs = direct(model, tokenizer, asked), through_server(url, asked)
+            if number % 2:  # who comes first takes turns
+                ours, theirs = direct(model, tokenizer, asked), through_server(url, asked)
+            else:
+                theirs, ours = through_server(url, asked), direct(model, tokenizer, asked)
             print(f"round {number} of {rounds}: {len(ours)} steps, {len(theirs)} gaps", flush=True)
             if number:
                 steps += ours
                 gaps += theirs
+                pairs.append((statistics.median(theirs), statistics.median(map(model_part, ours))))
     timed = {name: bench.Timing(tuple(step[name] for step in steps)) for name in ("step", *PARTS)}
     served = bench.Timing(tuple(gaps))
-    model_step = statistics.median(s["pack"] + s["forward"] + s["sample"] for s in steps)
+    model_step = statistics.median(map(model_part, steps))
+    ratio = bench.Estimate.ratio(*zip(*pairs, strict=True))
     summary = {
         "model_step": model_step,
         "engine_step": timed["step"].median,
         "served_step": served.median,
-        "overhead": served.median / model_step - 1,
+        "overhead": ratio.value - 1,
+        "overhead_low": ratio.low - 1,
+        "overhead_high": ratio.high - 1,
+        "rounds": ratio.n,
         "server_over_engine": served.median / timed["step"].median - 1,
         "streams": STREAMS,
         "prompt": PROMPT,
@@ -187,7 +201,8 @@ def main() -> int:
     for name, timing in (*timed.items(), ("served", served)):
         show(name, timing.median, model_step)
     print(
-        f"HTTP, JSON, detokenising and scheduling cost {100 * summary['overhead']:.1f} % on top of the model's step"
+        f"HTTP, JSON, detokenising and scheduling cost {100 * (ratio.value - 1):.1f} % on top of the model's step "
+        f"({100 * (ratio.low - 1):.1f} to {100 * (ratio.high - 1):.1f} %, {ratio.n} rounds)"
     )
     if not options.quick:
         print(

@@ -81,10 +81,17 @@ def run(notebook: NotebookNode, folder: Path, label: str) -> None:
         bar.close()
 
 
+def _text(path: Path) -> str:
+    """What a file says, "" where there is none."""
+    return path.read_text("utf8") if path.is_file() else ""
+
+
 def stamp(notebook: NotebookNode) -> str:
     """The hash of the code, of the evidence that it reads, its pages and questions, and its set; no file is empty."""
-    pages = [repo.ROOT / "lumen" / name for name in sync.page_modules(notebook)]
-    read = sync.evidence_names(notebook, [page.read_text("utf8") for page in pages if page.is_file()])
+    room = repo.ROOT / "lumen"
+    modules = sync.page_modules(notebook, lambda name: _text(room / name))
+    pages = [room / name for name in modules]
+    read = sync.evidence_names(notebook, map(_text, pages))
     files = [repo.ROOT / "book" / "evidence" / f"{name}.json" for name in read] + pages
     files += [repo.ROOT / "lumen" / "grading" / "sets" / name for name in sync.graded_sets(notebook)]
     return sync.source_hash(notebook, [file.read_bytes() if file.is_file() else b"" for file in files])

@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import jupytext
 import templates
@@ -128,13 +128,27 @@ def evidence_names(notebook: NotebookNode, pages: Iterable[str] = ()) -> list[st
     return sorted(set(re.findall(r"load_evidence\(\s*[\"'](\w+)[\"']", code)))
 
 
-def page_modules(notebook: NotebookNode) -> list[str]:
-    """The modules whose figures, sentences and questions the outputs hold, as paths in the package."""
+def page_modules(notebook: NotebookNode, source: Callable[[str], str] = lambda name: "") -> list[str]:
+    """The modules whose figures, sentences and questions the outputs hold, as paths in the package.
+
+    `source(path)` is a module's text, "" if there is none: what pages take from other pages counts as well. The table
+    of engines does not: what it says carries the day on which it was read, and stays true.
+    """
     code = "\n".join(c.source for c in notebook.cells if c.cell_type == "code")
-    imports = re.findall(r"^from lumen\.pages import (.*)|^(import lumen\.pages\.\w+)", code, re.M)
-    drawn = [f"pages/{name}.py" for line in imports for name in re.findall(r"\bch\d+\b", " ".join(line))]
-    asked = [f"quizzes/ch{n}.py" for n in re.findall(r"\bQuiz\.of\(\s*[\"'](\w+)[\"']", code)]
-    return sorted({*drawn, *asked})
+    found, ahead = set(), _pages_in(code)
+    while ahead:
+        found |= ahead
+        ahead = set().union(*(_pages_in(source(page)) for page in ahead)) - found
+    asked = {f"quizzes/ch{n}.py" for n in re.findall(r"\bQuiz\.of\(\s*[\"'](\w+)[\"']", code)}
+    return sorted(found | asked)
+
+
+def _pages_in(code: str) -> set[str]:
+    """The pages that this code imports, by whichever form of the statement."""
+    listed = re.findall(r"^\s*from lumen\.pages import (\([^)]*\)|.*)", code, re.M)
+    names = [part.split()[0] for line in listed for part in line.strip("() \n").split(",") if part.split()]
+    names += re.findall(r"^\s*(?:from|import) lumen\.pages\.(\w+)", code, re.M)
+    return {f"pages/{name}.py" for name in names if name != "engines"}
 
 
 def graded_sets(notebook: NotebookNode) -> list[str]:

@@ -500,8 +500,9 @@ def toll_table(one: Estimate) -> Table:
         rows.append(
             [
                 f"a step of {summary['streams']} streams, at bare sockets, published",
-                f"{percent(summary['overhead'], 1, signed=True)}: {1e3 * summary['model_step']:.1f} → "
-                f"{1e3 * summary['served_step']:.1f} ms",
+                f"{percent(summary['overhead'], 1, signed=True)} of {1e3 * summary['model_step']:.1f} ms "
+                f"({percent(summary['overhead_low'], 1, signed=True)} to "
+                f"{percent(summary['overhead_high'], 1, signed=True)}, {summary['rounds']} rounds)",
             ]
         )
     return rows, ["what is paid", "price"], "ll"

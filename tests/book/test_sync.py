@@ -101,10 +101,31 @@ def test_outputs_of_other_sentences_or_questions_are_out_of_step(course):
     assert sync.page_modules(executed("import lumen.pages.ch07")) == ["pages/ch07.py"]
     assert sync.page_modules(executed('Quiz.of("01")')) == ["quizzes/ch01.py"]
     assert sync.page_modules(executed("from lumen.pages import engines")) == []
+    assert sync.page_modules(executed("from lumen.pages import (\n    ch09,\n    chips as c,\n)")) == [
+        "pages/ch09.py",
+        "pages/chips.py",
+    ]
     (course / "lumen" / "pages").mkdir(parents=True)
     before = notebooks.stamp(drawn)
     (course / "lumen" / "pages" / "ch02.py").write_text("TITLE = 'x'")
     assert before != notebooks.stamp(drawn) == notebooks.stamp(drawn)
+
+
+def test_outputs_of_what_a_page_takes_from_another_are_out_of_step(course):
+    """chips.py, ch07_picture.py and ch09_cards.py changed, and no notebook was stale: only chNN.py was looked at."""
+    pages = course / "lumen" / "pages"
+    pages.mkdir(parents=True)
+    (pages / "ch09.py").write_text("from lumen.pages.cards import Card\n")
+    (pages / "cards.py").write_text("from lumen.pages import ch09  # a circle ends\n")
+    drawn = executed("from lumen.pages import ch09")
+    before = notebooks.stamp(drawn)
+    (pages / "cards.py").write_text("TITLE = 'x'")
+    assert notebooks.stamp(drawn) != before
+    picture = executed("from lumen.pages.picture import picture")
+    (pages / "picture.py").write_text("1")
+    before = notebooks.stamp(picture)
+    (pages / "picture.py").write_text("2")
+    assert notebooks.stamp(picture) != before
 
 
 def test_nbgrader_metadata_is_completed(course):
