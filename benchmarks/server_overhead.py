@@ -155,7 +155,8 @@ def main() -> int:
     )
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
-    rounds, answer = (1, 16) if options.quick else (40, 24)  # short rounds: both sides in one mood of the machine
+    # Short rounds: both sides meet the machine in one mood.
+    rounds, answer = (1, 16) if options.quick else (40, 24)
     model, tokenizer = lumen.load(NAME, dtype=torch.float32)
     text = assets.shakespeare()[0]
     steps: list[dict[str, float]] = []
