@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from .parts import CacheDims, Experts, Latent, RopeScaling
+from .parts import CacheDims, Experts, Latent, LinearLayers, RopeScaling
 
 Family = Literal["llama", "mistral", "qwen2", "qwen3", "gemma3", "mixtral", "qwen3_moe", "gptlite"]
 
@@ -40,7 +40,8 @@ class ModelConfig:
     `bias` is a bias in every linear layer, `qkv_bias` in q, k and v alone. `qk_norm` normalises each head's query
     and key before RoPE. `post_norms` normalises also what attention and MLP give. `query_scale` multiplies the
     scores, 1/sqrt(head_dim) if None. `local_theta` is RoPE's base in the windowed layers where it differs.
-    `kv_from[i]` is the layer whose keys and values layer i reads; its own if empty.
+    `kv_from[i]` is the layer whose keys and values layer i reads; its own if empty. `linear` says which layers carry a
+    state instead of keys and values, and how.
     """
 
     name: str
@@ -75,10 +76,13 @@ class ModelConfig:
     rope_scaling: RopeScaling | None = None
     experts: Experts | None = None
     latent: Latent | None = None
+    linear: LinearLayers | None = None
 
     def __post_init__(self) -> None:
         for field in ("eos_ids", "full_layers", "kv_from"):  # lists, when they come from a file
             object.__setattr__(self, field, tuple(getattr(self, field)))
+        if isinstance(self.linear, dict):  # out of a checkpoint's JSON
+            object.__setattr__(self, "linear", LinearLayers(**self.linear))
         if self.positions == "learned":
             object.__setattr__(self, "family", "gptlite")
         for field, most in LIMITS.items():
@@ -116,11 +120,31 @@ class ModelConfig:
                 f"kv_from names for each of the {self.num_layers} layers itself or an earlier layer that stores "
                 f"its own keys, got {self.kv_from}."
             )
+        if self.linear is not None:
+            self._check_linear(self.linear)
         scaling = self.rope_scaling
         if scaling is not None and scaling.kind == "divisors" and len(scaling.divisors) != self.head_dim // 2:
             raise ValueError(
                 f"Heads of {self.head_dim} channels turn {self.head_dim // 2} pairs; "
                 f"there are {len(scaling.divisors)} rotary divisors."
+            )
+
+    def _check_linear(self, linear: LinearLayers) -> None:
+        if linear.layers[-1] >= self.num_layers:
+            raise ValueError(
+                f"{self.name} has layers 0 to {self.num_layers - 1}, and layer {linear.layers[-1]} is to be linear."
+            )
+        if any(
+            self.cache_layer(i) != i and {i, self.cache_layer(i)} & {*linear.layers}
+            for i in range(self.num_layers)
+        ):
+            raise ValueError(
+                f"A linear layer has no keys and values to share, but kv_from {self.kv_from} and linear layers "
+                f"{linear.layers} name one layer for both."
+            )
+        if both := sorted({*linear.layers} & {*self.full_layers}):
+            raise ValueError(
+                f"Layers {both} are to see everything (full_layers) and to be linear; a layer is one or the other."
             )
 
     @property
@@ -144,6 +168,10 @@ class ModelConfig:
         """How far back a query of this layer sees."""
         return None if layer in self.full_layers else self.window
 
+    def is_linear(self, layer: int) -> bool:
+        """Whether this layer carries a state instead of keys and values."""
+        return self.linear is not None and layer in self.linear.layers
+
     def cache_layer(self, layer: int) -> int:
         """The layer whose keys and values this one reads: itself, or an earlier one that stores them for both."""
         return self.kv_from[layer] if self.kv_from else layer
@@ -151,10 +179,15 @@ class ModelConfig:
     @property
     def storing_layers(self) -> tuple[int, ...]:
         """The layers that store keys and values."""
-        return tuple(i for i in range(self.num_layers) if self.cache_layer(i) == i)
+        return tuple(i for i in range(self.num_layers) if self.cache_layer(i) == i and not self.is_linear(i))
 
     def cache_place(self, layer: int) -> int:
-        """Where caches keep what this layer reads: they count the layers that store, and the others take no memory."""
+        """Where caches keep what this layer reads: they count the layers that store, and the others take no memory.
+
+        States are counted by themselves: layer 3 of a model whose layers 0, 1, 2 are linear has place 0.
+        """
+        if self.linear is not None and layer in self.linear.layers:
+            return self.linear.layers.index(layer)
         return self.storing_layers.index(self.cache_layer(layer))
 
     def with_(self, **changes: object) -> ModelConfig:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,72 @@ class Latent:
             raise ValueError(
                 f"A latent has channels and an even number of rotary ones, got {self.rank}, {self.rope}."
             )
+
+
+Rule = Literal["linear", "gated", "delta", "gated_delta"]
+
+
+@dataclass(frozen=True)
+class LinearLayers:
+    """Layers that carry a state of fixed size in the place of attention over keys and values.
+
+    `rule` is how a token changes the state, see `lumen.attention.linear.recurrent`. A layer has `heads` states of
+    `key_dim` x `value_dim`; `key_heads` queries and keys serve heads / key_heads of them each (None: one each). A short
+    convolution over `conv` tokens stands in front of q, k and v (1: over none but the token itself).
+    Yang et al. 2025, Gated DeltaNet, section 3.4; Qwen3-Next has three such layers to one of attention.
+    """
+
+    layers: tuple[int, ...]
+    rule: Rule
+    heads: int
+    key_dim: int
+    value_dim: int
+    key_heads: int | None = None
+    conv: int = 4
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "layers", tuple(self.layers))  # a list, when it comes from a file
+        if self.rule not in get_args(Rule):
+            raise ValueError(f"A state changes by one of {', '.join(get_args(Rule))}, not {self.rule!r}.")
+        ints = (*self.layers, self.heads, self.key_dim, self.value_dim, self.conv, self.key_heads or 1)
+        if any(not isinstance(n, int) or isinstance(n, bool) for n in ints):
+            raise ValueError(f"Linear layers are numbered and sized by whole numbers, got {self}.")
+        if not self.layers or list(self.layers) != sorted(set(self.layers)) or self.layers[0] < 0:
+            raise ValueError(f"Linear layers are numbered from 0, each once and in order, got {self.layers}.")
+        sizes = {"heads": self.heads, "key_dim": self.key_dim, "value_dim": self.value_dim, "conv": self.conv}
+        for name, value in sizes.items():
+            if not 1 <= value <= 2**16:
+                raise ValueError(f"{name} of a linear layer is from 1 to {2**16}, got {value}.")
+        if self.shared_keys < 1 or self.heads % self.shared_keys:
+            raise ValueError(
+                f"{self.heads} states cannot share {self.key_heads} queries and keys evenly; "
+                "heads must be a multiple of key_heads."
+            )
+
+    @property
+    def shared_keys(self) -> int:
+        """Queries and keys of a layer: `key_heads`, one for each state if None."""
+        return self.heads if self.key_heads is None else self.key_heads
+
+    @property
+    def channels(self) -> int:
+        """Channels of q, k and v together, which the convolution runs over."""
+        return 2 * self.shared_keys * self.key_dim + self.heads * self.value_dim
+
+    @property
+    def decays(self) -> bool:
+        """Whether a token decays the state, by a share that it says itself."""
+        return self.rule in ("gated", "gated_delta")
+
+    @property
+    def corrects(self) -> bool:
+        """Whether a token writes by the delta rule, with a strength that it says itself."""
+        return self.rule in ("delta", "gated_delta")
+
+    @property
+    def state_shape(self) -> tuple[int, int, int]:
+        """A row's state in a layer. The rule "linear" divides by the sum of its weights, one value channel more."""
+        return self.heads, self.key_dim, self.value_dim + (self.rule == "linear")
 
 
 class CacheDims(NamedTuple):

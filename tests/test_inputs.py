@@ -84,6 +84,7 @@ PLACES = {
     "PagedCache.rows": lambda value: PagedCache(STORE, value).close(),
     "RecurrentCache.rows": lambda value: RecurrentCache(value, 1),
     "RecurrentCache.num_layers": lambda value: RecurrentCache(1, value),
+    "RecurrentCache.rewind": lambda value: RecurrentCache(1, 1, rewind=value),
     "DecodeBatch.rows": lambda value: DecodeBatch(STORE, value, 1),
     "DecodeBatch.width": lambda value: DecodeBatch(STORE, 1, value),
     "Segment.start": lambda value: PackedCache(STORE, [Segment([0, 1], value, 1)]),

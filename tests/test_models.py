@@ -19,7 +19,7 @@ from lumen.models.describe import weights
 from lumen.models.layers import rope_table
 from lumen.models.passing import Pass
 from lumen.models.weights import hf_shapes, load_hf_state, to_hf_state
-from lumen.parts import Experts, Latent, RopeScaling
+from lumen.parts import Experts, Latent, LinearLayers, RopeScaling, Rule
 
 from .tiny import relative_error, tiny_gpt, tiny_llama
 
@@ -298,6 +298,16 @@ def random_config(seed: int) -> ModelConfig:
         post_norms=not learned and draw.random() < 0.5,
         kv_from=tuple(source_of(kept, i) for i in range(layers)) if kept and not learned else (),
         experts=Experts(5, draw.randint(1, 5), draw.randint(2, 9)) if moe else None,
+        linear=random_linear(draw, layers) if not kept and draw.random() < 0.4 else None,
+    )  # fmt: skip
+
+
+def random_linear(draw: random.Random, layers: int) -> LinearLayers:
+    chosen = sorted(draw.sample(range(layers), draw.randint(1, layers)))
+    keys = draw.randint(1, 3)
+    return LinearLayers(
+        tuple(chosen), draw.choice(get_args(Rule)), keys * draw.randint(1, 2), draw.randint(1, 5), draw.randint(1, 7),
+        keys, draw.randint(1, 4),
     )  # fmt: skip
 
 

@@ -5,12 +5,29 @@ from __future__ import annotations
 import torch
 
 from lumen.models import GPTlite, Llama, ModelConfig
+from lumen.parts import LinearLayers, Rule
 
 
 def tiny_llama(dtype: torch.dtype = torch.float32, seed: int = 0, **changes: object) -> Llama:
     """A Llama with 9 query and 3 KV heads, as SmolLM2 has, and nothing else that is round."""
     base = ModelConfig("tiny-llama", 97, 3, 72, 9, 3, 8, 100, 64, eos_ids=(2, 0)).with_(**changes)
     return _spread(Llama(base), dtype, seed)
+
+
+def tiny_hybrid(
+    dtype: torch.dtype = torch.float32,
+    seed: int = 0,
+    rule: Rule = "gated_delta",
+    layers: tuple[int, ...] = (0, 1, 2),
+    **changes: object,
+) -> Llama:
+    """Four layers, those in `layers` linear: four states of 6 x 10 that share two queries and keys, four taps."""
+    linear = LinearLayers(layers, rule, heads=4, key_dim=6, value_dim=10, key_heads=2)
+    model = tiny_llama(dtype, seed, num_layers=4, linear=linear, **changes)
+    for block in model.blocks:
+        if hasattr(block.attn, "a_log"):
+            block.attn.a_log.sub_(3.0)  # a head forgets half within a token or within a few dozen
+    return model
 
 
 def tiny_gpt(dtype: torch.dtype = torch.float32, seed: int = 0, **changes: object) -> GPTlite:

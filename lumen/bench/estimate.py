@@ -19,6 +19,7 @@ from lumen.timing import Timing
 
 COVERAGE = 0.95
 RESAMPLES, SEED = 2000, 0
+Z = 1.959964  # of the normal distribution, 95 %
 Samples = Timing | Sequence[float]
 
 
@@ -101,6 +102,20 @@ class Estimate:
         value, low, high = shown.texts()
         range_ = f"{low} to {high}, " if self.n > 1 else ""
         return f"{value}{' ' if shown.unit else ''}{shown.unit} ({range_}n = {self.n})"
+
+
+def wilson(hits: int, total: int) -> Estimate:
+    """hits / total and its 95 % interval (Wilson 1927), which stays honest at 0 of n and n of n.
+
+    >>> print(wilson(2, 154))
+    0.0130 (0.0036 to 0.0461, n = 154)
+    """
+    if not 0 <= hits <= total or total < 1:
+        raise ValueError(f"A share is hits of total with 0 <= hits <= total, got {hits} of {total}.")
+    share, square = hits / total, Z * Z / total
+    middle = (share + square / 2) / (1 + square)
+    half = Z * math.sqrt(share * (1 - share) / total + square / (4 * total)) / (1 + square)
+    return Estimate(share, max(0.0, min(share, middle - half)), min(1.0, max(share, middle + half)), total)
 
 
 def decimals(value: float, figures: int = 3) -> int:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .base import Cache, NoCache
     from .decode_batch import DecodeBatch
     from .dense import DynamicCache, StaticCache
-    from .layered import LayeredCache
+    from .layered import LayeredCache, cache_for, with_states
     from .packed import PackedCache, Segment
     from .paged import PagedCache
     from .pool import BlockPool, PoolCorrupt
@@ -32,6 +32,8 @@ _HOME = {
     "DecodeBatch": "decode_batch",
     "DynamicCache": "dense",
     "LayeredCache": "layered",
+    "cache_for": "layered",
+    "with_states": "layered",
     "HashPrefix": "prefix",
     "NoCache": "base",
     "NoPrefix": "prefix",
@@ -66,6 +68,8 @@ __all__ = [
     "StaticCache",
     "Traits",
     "Tree",
+    "cache_for",
+    "with_states",
 ]
 
 

@@ -139,11 +139,19 @@ class Cache:
 
         Tensors are (B, ...). The layer computes, the cache stores. Padding neither adds to a state nor decays it.
         """
-        raise NotImplementedError(f"{type(self).__name__} holds keys and values and no state.")
+        raise NotImplementedError(self._no_state())
+
+    def stepwise(self, count: int) -> bool:
+        """Whether states are wanted behind each of a forward's `count` tokens, and not behind the last one alone."""
+        return False
 
     def set_state(self, layer: int, *state: Tensor) -> None:
-        """Store what the layer leaves behind this forward's tokens. It counts from `advance` on."""
-        raise NotImplementedError(f"{type(self).__name__} holds keys and values and no state.")
+        """Store what the layer leaves behind this forward's tokens, or behind each in turn where `stepwise` asks for
+        it. It counts from `advance` on."""
+        raise NotImplementedError(self._no_state())
+
+    def _no_state(self) -> str:
+        return f"{type(self).__name__} holds keys and values and no state; linear layers need `cache_for(model, ...)`."
 
     def advance(self, pos: Tensor) -> None:
         """Make the forward's tokens part of the cache."""

@@ -6,6 +6,7 @@ value.
 
     shapes       matrices, parameters, weight bytes
     memory       KV cache, users that fit
+    linear       states of linear layers: bytes, FLOPs
     flops        FLOPs by part, exact and approximate, crossover
     roofline     bytes of a step, intensity, ridge, MFU, MBU
     predict      seconds of a prefill and of a decode step
@@ -31,6 +32,7 @@ from lumen.cost.flops import (
     prefill_flops,
     step_flops,
 )
+from lumen.cost.linear import state_bytes, state_flops
 from lumen.cost.memory import (
     kv_bytes,
     kv_bytes_per_token,
@@ -152,6 +154,8 @@ __all__ = [
     "ridge",
     "roofline",
     "speculative_speedup",
+    "state_bytes",
+    "state_flops",
     "step_bytes",
     "step_flops",
     "step_intensity",

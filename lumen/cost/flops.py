@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from lumen.cost.linear import CHUNK, state_flops
 from lumen.cost.shapes import matmuls
 from lumen.inputs import nonnegative
 
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Flops:
-    """FLOPs by part. `attention` is q·k and p·v, the only part that grows with the context."""
+    """FLOPs by part. `attention` is q·k and p·v, the only part that grows with the context; what linear layers do with
+    their states counts there, too, and does not grow."""
 
     projections: float
     attention: float
@@ -36,18 +38,20 @@ class Flops:
         return self.projections + self.attention + self.mlp + self.head
 
 
-def _flops(config: ModelConfig, rows: float, pairs: float, head_rows: float) -> Flops:
+def _flops(
+    config: ModelConfig, rows: float, pairs: float, head_rows: float, chunk: int | None = None
+) -> Flops:
     """`rows` through the layers, `pairs` of (query, key) a head over all layers, `head_rows` through the head."""
     table = matmuls(config)
     per_row = {
         part: sum(2 * m.active for m in table if m.part == part) for part in ("projections", "mlp", "head")
     }
-    attention = 4 * config.num_heads * config.head_dim * pairs
+    attention = 4 * config.num_heads * config.head_dim * pairs + state_flops(config, chunk) * rows
     return Flops(per_row["projections"] * rows, attention, per_row["mlp"] * rows, per_row["head"] * head_rows)
 
 
 def flops_per_token(config: ModelConfig, context: int = 0) -> Flops:
-    """FLOPs of one token that attends to `context` keys, itself included; 0 leaves attention out. [FLOP]
+    """FLOPs of one token that attends to `context` keys, itself included; 0 leaves attention to keys out. [FLOP]
 
     Per layer: 2 x weights, and 4·H·D·n for attention (q·k and p·v, a multiply-add each, over n keys). Query
     heads count, not KV heads: sharing keys saves bytes, not arithmetic.
@@ -57,8 +61,12 @@ def flops_per_token(config: ModelConfig, context: int = 0) -> Flops:
 
 def keys_seen(config: ModelConfig, context: int) -> int:
     """Keys that a token sees in all layers together: `context` in each, fewer where a window ends the view."""
-    windows = (config.window_of(layer) for layer in range(config.num_layers))
-    return sum(context if window is None else min(context, window) for window in windows)
+    return sum(context if window is None else min(context, window) for window in windows_of(config))
+
+
+def windows_of(config: ModelConfig) -> list[int | None]:
+    """How far back each layer sees that attends to keys; linear layers do not."""
+    return [config.window_of(layer) for layer in range(config.num_layers) if not config.is_linear(layer)]
 
 
 def causal_pairs(prompt: int, cached: int = 0, window: int | None = None) -> int:
@@ -94,10 +102,10 @@ def prefill_flops(
         raise ValueError(
             f"A prefill needs a prompt and a batch of at least 1, got prompt={prompt}, batch={batch}."
         )
-    windows = [config.window_of(layer) for layer in range(config.num_layers)]
     full = prompt * (cached + prompt)
-    pairs = sum(causal_pairs(prompt, cached, window) if causal else full for window in windows)
-    return _flops(config, batch * prompt, batch * pairs, batch if head_rows == "last" else batch * prompt)
+    pairs = sum(causal_pairs(prompt, cached, window) if causal else full for window in windows_of(config))
+    rows = batch if head_rows == "last" else batch * prompt
+    return _flops(config, batch * prompt, batch * pairs, rows, None if prompt == 1 else min(prompt, CHUNK))
 
 
 def step_flops(config: ModelConfig, batch: int, context: int) -> Flops:
@@ -110,9 +118,12 @@ def crossover_context(config: ModelConfig) -> float:
 
     2·(weights of a layer) / (4·H·D). 6d for multi-head attention with a GELU MLP of 4d; 26,624 for
     Llama-3-8B. For a token with that many keys; a causal prefill, whose tokens see half of it on average,
-    crosses at twice this length.
+    crosses at twice this length. Of a hybrid: the layers' matrices together, and the keys of those that attend.
     """
-    linear = flops_per_token(config).linear / config.num_layers
+    attending = len(windows_of(config))
+    if not attending:
+        raise ValueError(f"{config.name} has linear layers only: nothing in it grows with the context.")
+    linear = flops_per_token(config).linear / attending
     return linear / (4 * config.num_heads * config.head_dim)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lumen.cost.linear import state_bytes
 from lumen.cost.shapes import weight_bytes, weight_storage
 from lumen.formats import bytes_per_value
 
@@ -76,7 +77,8 @@ def overtaking_batch(
     the batch from which the step spends most of its bytes on the cache.
     """
     weights = weight_bytes(config, weight_dtype) if read else weight_storage(config, weight_dtype)
-    return weights / kv_bytes(config, context, dtype=kv_dtype)
+    held = kv_bytes(config, context, dtype=kv_dtype) + state_bytes(config, 1, kv_dtype)
+    return weights / held
 
 
 def max_users(
@@ -91,10 +93,12 @@ def max_users(
 
     0 when the weights alone do not fit. floor((memory·(1 - reserve) - W) / (κ·T)). `reserve` is the share
     kept for activations and the allocator.
+    Linear layers keep a state for each sequence, at any context: `linear.state_bytes`.
     """
     if not 0 <= reserve < 1:
         raise ValueError(
             f"reserve is a share of the memory, from 0 up to but not including 1; got {reserve}."
         )
     room = memory * (1 - reserve) - weight_storage(config, weight_dtype)
-    return max(0, int(room // kv_bytes(config, context, dtype=kv_dtype)))
+    held = kv_bytes(config, context, dtype=kv_dtype) + state_bytes(config, 1, kv_dtype)
+    return max(0, int(room // held))

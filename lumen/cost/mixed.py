@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lumen.cost.flops import causal_pairs
+from lumen.cost.flops import causal_pairs, windows_of
+from lumen.cost.linear import CHUNK, state_bytes, state_flops
 from lumen.cost.memory import kv_bytes, kv_bytes_per_token
 from lumen.cost.predict import CacheKind, Part, Prediction, _matrices, _sum
 from lumen.formats import dtype_name
@@ -45,20 +46,23 @@ def predict_mixed(
         config, chip, tokens, len(pieces) if head_rows is None else head_rows, dtype, weight_dtype
     )
     curves = chip.achieved.get(dtype_name(dtype))
-    work = 4 * config.num_heads * config.head_dim * config.num_layers
+    work = 4 * config.num_heads * config.head_dim * len(windows_of(config))
+    states = 2 * state_bytes(config, 1, kv) / chip.bandwidth  # read and written, by each sequence
     answers = [held for held, count in pieces if count == 1 and held]
     memory = compute = 0.0
     if answers:  # each reads its own keys and values once; few operations for many bytes
         speed = at(curves.cache_read, len(answers)) if curves else chip.bandwidth
-        memory = sum(kv_bytes(config, held + 1, dtype=kv) for held in answers) / speed
-        compute = work * sum(causal_pairs(1, held, config.window) for held in answers) / chip.peak(dtype)
+        memory = sum(kv_bytes(config, held + 1, dtype=kv) for held in answers) / speed + len(answers) * states
+        done = sum(work * causal_pairs(1, held, config.window) + state_flops(config) for held in answers)
+        compute = done / chip.peak(dtype)
     attention = max(memory, compute)
     by_memory, by_compute = (attention, 0.0) if memory >= compute else (0.0, attention)
     for held, count in pieces:
         if count > 1 or not held:  # a piece of a prompt
             rate = at(curves.attention, held + count) if curves else chip.peak(dtype)
-            compute = work * causal_pairs(count, held, config.window) / rate
-            memory = kv_bytes(config, held, dtype=kv) / chip.bandwidth if held else 0.0
+            inside = count * state_flops(config, None if count == 1 else min(count, CHUNK))
+            compute = (work * causal_pairs(count, held, config.window) + inside) / rate
+            memory = (kv_bytes(config, held, dtype=kv) / chip.bandwidth if held else 0.0) + states
             by_memory += memory if memory > compute else 0.0
             by_compute += compute if memory <= compute else 0.0
     parts["attention"] = Part(by_memory + by_compute, "memory" if by_memory >= by_compute else "compute")

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from lumen.cost.flops import prefill_flops, step_flops
+from lumen.cost.linear import state_bytes
 from lumen.cost.memory import kv_bytes, kv_bytes_per_token, max_users
 from lumen.cost.shapes import matmuls, weight_bytes
 from lumen.formats import bytes_per_value, dtype_name
@@ -91,7 +92,11 @@ def predict_prefill(
     flops = prefill_flops(config, prompt, batch, cached=held).attention
     curves = chip.achieved.get(dtype_name(dtype))
     rate = at(curves.attention, held + prompt) if curves else chip.peak(dtype)
-    compute, memory = flops / rate, kv_bytes(config, held, batch, kv) / chip.bandwidth if held else 0.0
+    states = 2 * state_bytes(config, batch, kv)  # read and written
+    compute, memory = (
+        flops / rate,
+        ((kv_bytes(config, held, batch, kv) if held else 0.0) + states) / chip.bandwidth,
+    )
     parts["attention"] = Part(max(compute, memory), "memory" if memory > compute else "compute")
     written = kv_bytes(config, prompt, batch, kv)
     copied = 0 if cache == "static" else 2 * kv_bytes(config, held + prompt, batch, kv)
@@ -130,7 +135,8 @@ def predict_decode(
     flops = step_flops(config, batch, context).attention
     curves = chip.achieved.get(dtype_name(dtype))
     speed = at(curves.cache_read, batch) if curves else chip.bandwidth
-    memory, compute = read / speed, flops / chip.peak(dtype)
+    states = 2 * state_bytes(config, batch, kv)  # read and written
+    memory, compute = read / speed + states / chip.bandwidth, flops / chip.peak(dtype)
     parts["attention"] = Part(max(memory, compute), "memory" if memory >= compute else "compute")
     written = kv_bytes_per_token(config, kv) * batch + (0 if cache == "static" else 2 * read)
     parts["cache"] = Part(written / chip.bandwidth, "memory")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lumen.cost.flops import step_flops
+from lumen.cost.linear import state_bytes
 from lumen.cost.memory import kv_bytes, kv_bytes_per_token
 from lumen.cost.shapes import weight_bytes
 from lumen.formats import bytes_per_value
@@ -71,13 +72,15 @@ def step_bytes(
     """Bytes of one decode step of `batch` sequences that see `context` keys each, the new one included. [B]
 
     Weights once for the whole batch; the cache of every sequence once; one new token a sequence written.
+    States of linear layers are read and written whole.
     `weight_dtype` and `kv_dtype` default to `dtype`.
     """
     kv = dtype if kv_dtype is None else kv_dtype
+    states = state_bytes(config, batch, kv)
     return StepBytes(
         weights=weight_bytes(config, dtype if weight_dtype is None else weight_dtype, batch),
-        cache_read=kv_bytes(config, context, batch, kv),
-        cache_write=kv_bytes_per_token(config, kv) * batch,
+        cache_read=kv_bytes(config, context, batch, kv) + states,
+        cache_write=kv_bytes_per_token(config, kv) * batch + states,
         activations=activation_bytes(config, batch, dtype),
     )
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import astuple, dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from lumen.formats import bytes_per_value
-from lumen.models.describe import weights
+from lumen.models.describe import Part, weights
 
 if TYPE_CHECKING:
     from lumen.config import ModelConfig
@@ -68,6 +68,8 @@ def matmuls(config: ModelConfig) -> list[Matmul]:
 class Parameters:
     """Parameters by part. A tied head has none of its own: `head` is 0 and `embedding` holds the matrix.
 
+    `convolutions` are those in front of linear layers, whose rates of decay count among the biases.
+
     A mixture of experts counts all its experts, its router among the `mlp`; `idle` of them a token does not use.
     """
 
@@ -78,6 +80,7 @@ class Parameters:
     biases: int
     norms: int
     head: int
+    convolutions: int = field(default=0, kw_only=True)
     idle: int = field(default=0, kw_only=True)
 
     @property
@@ -98,7 +101,7 @@ def parameters(config: ModelConfig) -> Parameters:
     >>> parameters(CONFIGS["llama-2-7b"]).total
     6738415616
     """
-    counts = dict.fromkeys(("embedding", "positions", "projections", "mlp", "biases", "norms", "head"), 0)
+    counts = dict.fromkeys(get_args(Part), 0)
     for w in weights(config):
         counts[w.part] += w.size
     return Parameters(**counts, idle=sum(m.weights - m.active for m in matmuls(config)))
@@ -120,4 +123,5 @@ def weight_bytes(config: ModelConfig, dtype: object = "bf16", batch: int = 1) ->
     parts = parameters(config)
     matrices = sum(m.read(batch) for m in matmuls(config))
     rows = batch * config.hidden_size * (2 if config.positions == "learned" else 1)
-    return (matrices + parts.biases + parts.norms + rows) * bytes_per_value(dtype)
+    others = parts.biases + parts.norms + parts.convolutions
+    return (matrices + others + rows) * bytes_per_value(dtype)

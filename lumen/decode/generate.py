@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..cache import Cache, CacheFull, StaticCache
+from ..cache import Cache, CacheFull, cache_for
 from ..cache.prefix import extra_key, with_adapter
 from ..inputs import INT64, id_set, strings, whole
 from ..models.lora import NO_ADAPTERS, NoAdapters
@@ -58,7 +58,7 @@ def generate(
 
     `prompts` are strings (with `tokenizer`) or token-id lists. A row ends at an id of `eos_ids` (default: the
     model's; pass () to run on), at a `stop` string, or at exactly `max_new_tokens`. `cache` must be empty, with
-    one row per prompt; default is a `StaticCache` of the needed size (of its bucket, if the model is `Compiled`).
+    one row per prompt; default is `cache_for` of the needed size (of its bucket, if the model is `Compiled`).
     `prefill_chunk` feeds prompts in pieces of that many tokens. `extra` is what else the cached numbers depend on
     (tenant, adapter, salt): a cache that remembers prefixes shares them only where it is equal. `on_token(row, token,
     text)` sees each token as it is known, with the text that is certain by then; an exception from it ends generation
@@ -90,7 +90,7 @@ def generate(
     if cache is None:
         needed = longest + max_new_tokens - 1
         room = model.capacity(needed) if isinstance(model, Compiled) else needed  # few sizes, so few graphs
-        cache = StaticCache.for_model(model, len(ids), room)
+        cache = cache_for(model, len(ids), room)
     elif cache.lengths.shape[0] != len(ids) or bool(cache.lengths.any()):
         raise ValueError(
             f"cache must be empty and have {len(ids)} rows; lengths are {cache.lengths.tolist()}."

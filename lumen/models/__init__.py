@@ -3,6 +3,7 @@
     describe            every parameter: name, shape, part, published tensors; weights and the cost model read it
     decoder, passing    what every model answers to; what one forward carries through all layers
     layers, mlp, rope   norms, attention and block; MLPs and experts; rotary positions and their scaling
+    linear_attention    layers that carry a state in the place of attention
     llama, gptlite      the decoders: Llama, Mistral, Mixtral, Qwen and Gemma are one, GPTlite is ours
     linear, kernels     a matrix, and how it is multiplied
     weights, shard      published tensors in and out; one of several equal parts of a model

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from ..cache.base import NoCache
 from ..config import ModelConfig
+from ..inputs import shown
 from .linear import Linear
 from .passing import PLAIN, Channels, Pass
 
@@ -165,6 +166,8 @@ class Decoder(nn.Module):
             check_range(tokens, pos, self.config)
         state = NoCache() if cache is None else cache
         state.begin(pos)
+        if self.config.linear is not None and pos.device.type == "cpu" and not torch.compiler.is_compiling():
+            check_order(pos)
         laid = state.laid_out(pos)
         return pos, Pass(laid, state, self.turns(laid), channels)
 
@@ -175,9 +178,24 @@ def check_channels(channels: Channels, pos: Tensor, config: ModelConfig) -> None
         raise ValueError(
             f"{config.name} can stop after 1 to {config.num_layers} layers, not {channels.exit}."
         )
+    if config.linear is not None and not channels.causal:
+        raise ValueError(
+            f"{config.name} has linear layers, whose states go from left to right; ask for causal=True."
+        )
     if channels.lora is not None and channels.lora.rows.shape != pos.shape:
         raise ValueError(
             f"One adapter number for each token {tuple(pos.shape)}, got {tuple(channels.lora.rows.shape)}."
+        )
+
+
+def check_order(pos: Tensor) -> None:
+    """What a state sums up comes in the order of its positions: pos (B, T) rises along each row, -1 anywhere."""
+    highest = pos.cummax(1).values
+    if bool(((pos >= 0) & (pos < highest)).any()):
+        row = int(((pos >= 0) & (pos < highest)).any(1).int().argmax())
+        raise ValueError(
+            f"Row {row} has its new tokens at positions {shown(pos[row].tolist())}, and a state takes them in order "
+            "only. Sort each row's tokens by position; padding may stand anywhere."
         )
 
 

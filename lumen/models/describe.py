@@ -11,6 +11,7 @@ which tensors are stacked, top to bottom.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -18,7 +19,7 @@ from typing import Literal
 
 from ..config import ModelConfig
 
-Part = Literal["embedding", "positions", "projections", "mlp", "biases", "norms", "head"]
+Part = Literal["embedding", "positions", "projections", "convolutions", "mlp", "biases", "norms", "head"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Weight:
 
     @property
     def size(self) -> int:
-        return self.shape[0] * (self.shape[1] if len(self.shape) == 2 else 1)
+        return math.prod(self.shape)
 
 
 @lru_cache(maxsize=64)  # cost functions ask again and again for the same few models
@@ -83,7 +84,7 @@ def _in_layer(weight: Weight, layer: int) -> Weight:
 
 def _layer(config: ModelConfig, layer: int) -> Iterator[Weight]:
     yield from _norm(config, "attn_norm", "input_layernorm")
-    yield from _attention(config, layer)
+    yield from _linear_attention(config) if config.is_linear(layer) else _attention(config, layer)
     after = "post_attention_layernorm"
     if config.post_norms:
         yield from _norm(config, "attn_post", after)
@@ -134,6 +135,28 @@ def _attention(config: ModelConfig, layer: int) -> Iterator[Weight]:
             yield from _norm(config, "attn.k_norm", "self_attn.k_norm", config.head_dim)
     out = (("self_attn.o_proj", config.hidden_size),)
     yield from _linear("attn.out", "projections", queries, out, "out", config.bias)
+
+
+def _linear_attention(config: ModelConfig) -> Iterator[Weight]:
+    """Published as Qwen3.5 does, whose first matrix is four: q k v, z, b, a."""
+    linear, home = config.linear, "linear_attn"
+    assert linear is not None
+    values = linear.heads * linear.value_dim
+    rows: tuple[tuple[str, int], ...] = (
+        (f"{home}.in_proj_qkv", linear.channels),
+        (f"{home}.in_proj_z", values),
+    )
+    rows += ((f"{home}.in_proj_b", linear.heads),) if linear.corrects else ()
+    rows += ((f"{home}.in_proj_a", linear.heads),) if linear.decays else ()
+    yield from _linear("attn.proj", "projections", config.hidden_size, rows, "linear in", False)
+    taps = (linear.channels, 1, linear.conv)
+    yield Weight("attn.conv", taps, "convolutions", ((f"{home}.conv1d.weight", linear.channels),))
+    if linear.decays:
+        yield Weight("attn.dt_bias", (linear.heads,), "biases", ((f"{home}.dt_bias", linear.heads),))
+        yield Weight("attn.a_log", (linear.heads,), "biases", ((f"{home}.A_log", linear.heads),))
+    yield Weight("attn.norm", (linear.value_dim,), "norms", ((f"{home}.norm.weight", linear.value_dim),))
+    out = ((f"{home}.out_proj", config.hidden_size),)
+    yield from _linear("attn.out", "projections", values, out, "linear out", False)
 
 
 def _mlp(config: ModelConfig) -> Iterator[Weight]:

@@ -16,11 +16,22 @@ from torch import Tensor, nn
 from ..config import ModelConfig
 from .decoder import Decoder
 from .linear import Linear
+from .linear_attention import LinearAttention
 from .mlp import MLP, GatedMLP, Mixture
 from .passing import Pass
 from .rope import rope_table, rotate
 
-__all__ = ["Attention", "Block", "Decoder", "RMSNorm", "make_mlp", "make_norm", "rope_table", "rotate"]
+__all__ = [
+    "Attention",
+    "Block",
+    "Decoder",
+    "RMSNorm",
+    "make_mixer",
+    "make_mlp",
+    "make_norm",
+    "rope_table",
+    "rotate",
+]
 
 
 class RMSNorm(nn.Module):
@@ -104,6 +115,11 @@ def make_norm(config: ModelConfig) -> nn.Module:
     return nn.LayerNorm(config.hidden_size, config.norm_eps, bias=config.bias)
 
 
+def make_mixer(config: ModelConfig, layer: int) -> nn.Module:
+    """What mixes the tokens of this layer: attention, or a state in its place."""
+    return LinearAttention(config, layer) if config.is_linear(layer) else Attention(config, layer)
+
+
 def make_mlp(config: ModelConfig, layer: int) -> nn.Module:
     """What stands behind attention: experts, a gated or a plain MLP."""
     if config.experts is not None:
@@ -122,7 +138,7 @@ class Block(nn.Module):
         self,
         config: ModelConfig,
         layer: int,
-        mixer: Callable[[ModelConfig, int], nn.Module] = Attention,
+        mixer: Callable[[ModelConfig, int], nn.Module] = make_mixer,
         mlp: Callable[[ModelConfig, int], nn.Module] = make_mlp,
     ):
         super().__init__()

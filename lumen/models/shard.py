@@ -25,6 +25,8 @@ def shard_config(config: ModelConfig, shards: int) -> ModelConfig:
     for what, count in counts.items():
         if shards < 1 or count % shards:
             raise ValueError(f"{config.name} has {count} {what}, which {shards} shards cannot share evenly.")
+    if config.linear is not None:
+        raise ValueError(f"{config.name} has linear layers, which are not cut here; run it whole.")
     if config.positions == "learned":
         raise ValueError(
             f"{config.name} keeps q, k and v in one published tensor; only the Llama family is cut."

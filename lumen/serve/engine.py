@@ -83,6 +83,11 @@ class Engine:
     ):
         if prefix not in PREFIXES:
             raise ValueError(f"prefix is one of {', '.join(PREFIXES)}, got {prefix!r}.")
+        if model.config.linear is not None:
+            raise ValueError(
+                f"{model.config.name} has linear layers, whose states no block of this engine holds; answer with "
+                "lumen.generate, which keeps them beside keys and values."
+            )
         self.model, self.tokenizer, self._clock = model, tokenizer, clock
         self.store = make_store(model, num_blocks, block_size)
         self.store.prefix = _prefix(prefix, self.store)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import nn
 
 from lumen.cache import BlockStore, Cache, DynamicCache, Traits
 from lumen.cache.traits import storage_bytes
@@ -106,33 +105,3 @@ class WindowCache(DynamicCache):
             used = (self.positions >= oldest[:, None].clamp(min=0)).any(0).nonzero().flatten()
             self.k, self.v = [k[:, :, used] for k in self.k], [v[:, :, used] for v in self.v]
             self.positions = self.positions[:, used]
-
-
-class LinearAttention(nn.Module):
-    """Takes the place of a model's attention: S ← γ S + kᵀ v, y = q S. Padding neither adds nor decays (C1, T59)."""
-
-    def __init__(self, attention, heads, head_dim, decay=0.9):
-        super().__init__()
-        self.qkv, self.out, self.heads, self.head_dim, self.decay = (
-            attention.qkv, attention.out, heads, head_dim, decay
-        )  # fmt: skip
-
-    def forward(self, x, at, layer):
-        rows, length = at.pos.shape
-        groups = self.qkv(x).view(rows, length, -1, self.head_dim)
-        q, k, v = (
-            groups[:, :, : self.heads],
-            groups[:, :, self.heads : -self.heads],
-            groups[:, :, -self.heads :],
-        )
-        k = k[:, :, : self.heads]
-        held = at.cache.state(layer)
-        state = x.new_zeros(rows, self.heads, self.head_dim, self.head_dim) if held is None else held[0]
-        out = []
-        for t in range(length):
-            real = (at.pos[:, t] >= 0)[:, None, None, None]
-            after = self.decay * state + k[:, t, :, :, None] * v[:, t, :, None, :]
-            state = torch.where(real, after, state)
-            out.append((q[:, t, :, None] @ state)[:, :, 0])
-        at.cache.set_state(layer, state)
-        return self.out(torch.stack(out, 1).reshape(rows * length, -1))
