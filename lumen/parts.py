@@ -169,3 +169,32 @@ class CacheDims(NamedTuple):
     def stored(self) -> int:
         """Numbers that a token takes in a layer."""
         return self.heads * (self.key + (0 if self.shared else self.value))
+
+
+@dataclass(frozen=True)
+class Window:
+    """What a windowed cache keeps of a sequence: its `newest` positions, and for ever the first ones, the `sinks`.
+
+    A query at position q reads itself and the newest - 1 before it, k > q - newest, and the sinks, k < sinks.
+    Xiao et al. 2023, Efficient Streaming Language Models with Attention Sinks, section 3.2.
+    """
+
+    newest: int
+    sinks: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("newest", 1), ("sinks", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= 2**24:
+                raise ValueError(
+                    f"A window keeps 1 position at least and no fewer than 0 sinks, up to {2**24:,} of each; "
+                    f"{name} is {value!r}."
+                )
+
+    def __str__(self) -> str:
+        return f"{self.newest}+{self.sinks}"
+
+    @property
+    def positions(self) -> int:
+        """How many a long sequence keeps."""
+        return self.newest + self.sinks

@@ -12,7 +12,7 @@ import json
 import pytest
 import torch
 
-from lumen.cache import DynamicCache, StaticCache
+from lumen.cache import DynamicCache, StaticCache, trained_windows
 from lumen.io import safetensors
 from lumen.io.errors import BadFile
 from lumen.io.hf_config import from_hf, to_hf
@@ -191,3 +191,17 @@ def test_what_no_model_here_does_is_refused(changes, words):
 def test_what_a_config_json_cannot_say_is_not_written(changes, words):
     with pytest.raises(ValueError, match=words):
         to_hf(from_hf(hub(), "x").with_(**changes))
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 4, 7, LENGTH])
+@pytest.mark.parametrize(
+    "family", ["mistral", "qwen 2, upper layers windowed", "gemma 3", "mixtral, windowed"], indirect=True
+)
+def test_rings_of_trained_windows_equal_transformers(family, chunk):
+    """T1: what has left a ring was read by nobody; full layers beside keep all."""
+    theirs, ours, _ = family
+    tokens = some_tokens(2, LENGTH)
+    cache = trained_windows(ours, 2, LENGTH)
+    parts = [ours(part, None, cache) for part in tokens.split(chunk, 1)]
+    assert relative_error(torch.cat(parts, 1), theirs(tokens).logits) < CLOSE
+    assert cache.nbytes < StaticCache.for_model(ours, 2, LENGTH).nbytes

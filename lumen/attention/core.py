@@ -2,9 +2,9 @@
 
 A query at position q may read a key at position k when ``0 <= k <= q`` and, with a window w, ``k > q - w``.
 Padding has position -1, so it is never read and reads nothing. Left padding, right padding, chunks, decode
-steps and mixed batches all follow from this rule; nothing else in the package decides what is visible. Two
+steps and mixed batches all follow from this rule; nothing else in the package decides what is visible. Three
 arguments change it: `ancestors` (B, T, T) for the new tokens of a draft tree, `causal=False` for models that
-read in both directions (encoders, diffusion).
+read in both directions (encoders, diffusion), `kept` for caches that keep a window and the first tokens.
 
 Shapes: q (B, H, T, D); k (B, Hkv, S, D), v (B, Hkv, S, Dv) with H a multiple of Hkv; q_pos (B, T); k_pos (B, S),
 or (B, Hkv, S) when each key/value head keeps keys of its own choice. Scores are scaled by 1/sqrt(D) unless `scale`
@@ -20,6 +20,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..parts import Window
+
 
 def visible(
     q_pos: Tensor,
@@ -27,12 +29,13 @@ def visible(
     window: int | None = None,
     causal: bool = True,
     ancestors: Tensor | None = None,
+    kept: Window | None = None,
 ) -> Tensor:
     """Which keys each query may read. q_pos (B, T), k_pos (B, S) or (B, Hkv, S) -> bool (B, 1 or Hkv, T, S).
 
     `ancestors[b, i, j]`: new token i descends from new token j or is it; the new tokens are the last T keys, in the
     order of the queries. Without `causal` a query reads every key that is no padding, on both sides of it; a window
-    then holds on both sides too.
+    then holds on both sides too. `kept` is what the cache keeps: its window, and the sinks before it.
     """
     q = q_pos[:, None, :, None]
     k = k_pos[:, None, None, :] if k_pos.dim() == 2 else k_pos[:, :, None, :]
@@ -40,6 +43,8 @@ def visible(
     if window is not None:
         seen = seen & (k > q - window)
         seen = seen if causal else seen & (k < q + window)
+    if kept is not None:
+        seen = seen & ((k > q - kept.newest) | (k < kept.sinks))
     if ancestors is None:
         return seen
     held = seen.shape[-1] - ancestors.shape[-1]
@@ -66,6 +71,7 @@ def mask_for(
     inspect: bool = True,
     causal: bool = True,
     ancestors: Tensor | None = None,
+    kept: Window | None = None,
 ) -> Mask:
     """The cheapest mask that states the rule for these positions.
 
@@ -73,7 +79,7 @@ def mask_for(
     that may read every key, and a whole prompt without padding. Recognising looks at the values, which would
     stall a GPU stream or break a compiled graph; `inspect=False` always returns the tensor.
     """
-    seen = visible(q_pos, k_pos, window, causal, ancestors)
+    seen = visible(q_pos, k_pos, window, causal, ancestors, kept)
     if inspect:
         if bool(seen.all()):
             return Mask("all")
@@ -83,6 +89,7 @@ def mask_for(
             and bool((q_pos == k_pos).all())
             and bool((q_pos[:, 1:] > q_pos[:, :-1]).all())
             and bool((q_pos >= 0).all())
+            and (kept is None or bool((q_pos < kept.positions).all()))
         ):
             return Mask("causal")
     return Mask(

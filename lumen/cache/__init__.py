@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from .store import BlockStore
     from .traits import Traits
     from .tree import Tree
+    from .window import WindowCache
+    from .window_layers import trained_windows
 
 _HOME = {
     "BlockPool": "pool",
@@ -46,6 +48,8 @@ _HOME = {
     "StaticCache": "dense",
     "Traits": "traits",
     "Tree": "tree",
+    "WindowCache": "window",
+    "trained_windows": "window_layers",
 }
 
 __all__ = [
@@ -68,7 +72,9 @@ __all__ = [
     "StaticCache",
     "Traits",
     "Tree",
+    "WindowCache",
     "cache_for",
+    "trained_windows",
     "with_states",
 ]
 

@@ -116,7 +116,7 @@ class Cache:
         mask = self._masks.get((window, causal)) if self.traits.same_positions else None
         if mask is None:
             inspect = not torch.compiler.is_compiling()
-            mask = mask_for(pos, k_pos, window, q.dtype, inspect, causal)
+            mask = mask_for(pos, k_pos, window, q.dtype, inspect, causal, kept=self.traits.kept)
             self._masks[window, causal] = mask
         if not self.traits.weighs:
             return attend_with(q, k, v, mask, scale)

@@ -19,7 +19,7 @@ from torch import Tensor
 from ..attention.core import Mask, attend_with, mask_for
 from ..inputs import whole
 from .base import MOST_ROWS, Cache, CacheFull
-from .packed import Segment
+from .packed import Segment, positions_read, windows
 from .store import BlockStore
 from .traits import Expand, Traits
 
@@ -46,6 +46,8 @@ class DecodeBatch(Cache):
         self.tables = torch.full((rows, width), store.spare, dtype=torch.int64, device=store.device)
         self._slots = torch.full((rows,), store.spare * store.block_size, device=store.device)
         self._k_pos = torch.arange(width * store.block_size, device=store.device).expand(rows, -1)
+        if store.kept is not None:
+            self._k_pos = self._k_pos.clone()  # tables with holes hold other positions, row by row
 
     @property
     def traits(self) -> Traits:  # type: ignore[override]
@@ -53,7 +55,7 @@ class DecodeBatch(Cache):
 
     def load(self, segments: Sequence[Segment]) -> None:
         """What the next forward computes: segments of one token each. CacheFull and ValueError change nothing."""
-        rows, size = self.tables.shape[0], self.store.block_size
+        rows, store, size = self.tables.shape[0], self.store, self.store.block_size
         if len(segments) > rows:
             raise CacheFull(
                 f"{len(segments)} sequences do not fit into {rows} rows; make a batch of more rows."
@@ -64,14 +66,18 @@ class DecodeBatch(Cache):
                     f"A decode batch takes one token in a reserved block, not {s.count} at {s.start} of {len(s.table)} "
                     f"blocks of {size}; prompts and drafts go through PackedCache."
                 )
-            if s.start >= self.width * size:
+            if positions_read(s, store) > self.width * size:
                 raise CacheFull(
                     f"Position {s.start} is behind the {self.width} blocks that a row reads; make a wider batch."
                 )
         free = rows - len(segments)
-        tables = [
-            [*s.table[: self.width], *[self.store.spare] * (self.width - len(s.table))] for s in segments
-        ]
+        if store.kept is None:
+            tables = [
+                [*s.table[: self.width], *[store.spare] * (self.width - len(s.table))] for s in segments
+            ]
+        else:
+            tables, k_pos = windows(segments, store, self.width)
+            self._k_pos[: len(segments)].copy_(k_pos)
         slots = [s.table[s.start // size] * size + s.start % size for s in segments]
         if len(set(slots)) < len(slots):
             raise ValueError("Two segments write one slot: a sequence takes one new token a step.")
@@ -113,7 +119,8 @@ class DecodeBatch(Cache):
             keys, values = expand(keys, values)
         mask = self._masks.get((window, causal))
         if mask is None:
-            mask = mask_for(pos, self._k_pos, window, q.dtype, inspect=False, causal=causal)
+            kept = self.store.kept
+            mask = mask_for(pos, self._k_pos, window, q.dtype, inspect=False, causal=causal, kept=kept)
             self._masks[window, causal] = mask
         return attend_with(q, keys, values, mask, scale)
 

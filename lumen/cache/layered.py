@@ -50,7 +50,7 @@ class LayeredCache(Cache):
         limits = [kind.max_rewind for kind in kinds if kind.max_rewind is not None]
         self.traits = Traits(
             max(kind.tolerance for kind in kinds), min(limits, default=None), same_positions=False,
-            readable=all(kind.takes_trees for kind in kinds),
+            readable=all(kind.takes_trees and kind.kept is None for kind in kinds),
         )  # fmt: skip
 
     @property

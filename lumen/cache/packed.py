@@ -21,6 +21,7 @@ from ..attention.core import Mask, attend_with, mask_for
 from ..inputs import INT64, whole
 from .base import Cache
 from .gather import Gather
+from .held import HOLE, places_left
 from .store import BlockStore
 from .traits import Expand, Traits
 
@@ -57,13 +58,17 @@ class _Group:
         # What a shorter neighbour's table does not hold lies behind its query, where the one mask rule hides it.
         self.k_pos = torch.arange(read_to, device=device).expand(self.rows, -1)
         self.masks: dict[tuple[int | None, bool], Mask] = {}
-        width = -(-read_to // store.block_size)
-        tables = [[*s.table[:width], *[store.spare] * (width - len(s.table))] for s in segments]
+        # Nothing older than the new tokens: they are read where they are, not back from the blocks.
+        self._fresh = self.rows == 1 and segments[0].start == 0
+        if store.kept is not None and not self._fresh:
+            tables, self.k_pos = windows(segments, store)
+            read_to = self.k_pos.shape[1]
+        else:
+            width = -(-read_to // store.block_size)
+            tables = [[*s.table[:width], *[store.spare] * (width - len(s.table))] for s in segments]
         self._tables = torch.tensor(tables, dtype=torch.int64, device=device)
         self._store, self._read_to = store, read_to
         self._gather: Gather | None = None
-        # Nothing older than the new tokens: they are read where they are, not back from the blocks.
-        self._fresh = self.rows == 1 and segments[0].start == 0
 
     def queries(self, rows: Tensor) -> Tensor:
         """The row's queries (N, H, 1, D) of these segments, (B, H, T, D)."""
@@ -85,6 +90,26 @@ class _Group:
         return self._gather(layer)
 
 
+def positions_read(segment: Segment, store: BlockStore) -> int:
+    """How far into what is left of its table a segment reads."""
+    if store.kept is None:
+        return segment.end
+    return len(places_left(segment.table, segment.end, store.block_size)) * store.block_size
+
+
+def windows(segments: Sequence[Segment], store: BlockStore, width: int = 1) -> tuple[list[list[int]], Tensor]:
+    """What is left of the segments' tables, filled up to the longest or to `width`, and the positions (B, S) in it."""
+    size = store.block_size
+    there = [places_left(s.table, s.end, size) for s in segments]
+    width = max(width, *map(len, there))
+    tables = [
+        [*(s.table[p] for p in at), *[store.spare] * (width - len(at))]
+        for s, at in zip(segments, there, strict=True)
+    ]
+    first = torch.tensor([[p * size for p in at] + [-size] * (width - len(at)) for at in there])
+    return tables, (first[:, :, None] + torch.arange(size)).flatten(1).to(store.device)
+
+
 class PackedCache(Cache):
     """One forward over `segments` of a block store. The caller owns the tables and has reserved the blocks.
 
@@ -104,6 +129,11 @@ class PackedCache(Cache):
                     f"Positions {s.start} to {s.end} do not fit into {len(s.table)} blocks of {size}; "
                     "reserve the blocks before the forward."
                 )
+            if store.kept is not None and HOLE in s.table[s.start // size : -(-s.end // size)]:
+                raise ValueError(
+                    f"A block of positions {s.start} to {s.end} has been given back; what a window has left is never "
+                    "written again."
+                )
         self.store = store
         device = store.device
         places = [(s.table[p // size] * size + p % size, p) for s in segments for p in range(s.start, s.end)]
@@ -121,9 +151,12 @@ class PackedCache(Cache):
 
     def _grouped(self, segments: Sequence[Segment]) -> list[_Group]:
         runs: list[list[Segment]] = []
+        kept = self.store.kept
         for segment in segments:
             run = runs[-1] if runs else []
-            ends = [s.end for s in run] + [segment.end]
+            ends = [s.end for s in (*run, segment)]
+            if kept is not None:  # longer tables have holes
+                ends = [min(end, kept.positions + segment.count) for end in ends]
             alike = run and segment.count == run[0].count <= _FEW
             if alike and max(ends) <= 2 * min(ends) + _SLACK:  # padding must not double what is read
                 run.append(segment)
@@ -175,7 +208,8 @@ class PackedCache(Cache):
                 keys, values = expand(keys, values)
             mask = group.masks.get((window, causal))
             if mask is None:
-                mask = mask_for(group.q_pos, group.k_pos, window, q.dtype, causal=causal)
+                kept = self.store.kept
+                mask = mask_for(group.q_pos, group.k_pos, window, q.dtype, causal=causal, kept=kept)
                 group.masks[window, causal] = mask
             parts.append(group.answers(attend_with(group.queries(q), keys, values, mask, scale)))
         return torch.cat(parts) if len(parts) > 1 else parts[0]

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from ..config import ModelConfig
 from ..inputs import whole
+from ..parts import Window
 from ..runtime import refuse_beyond_memory
 from .gather import Gather
 from .pool import BlockPool
@@ -77,6 +78,9 @@ class BlockStore:
         )  # fmt: skip
         self.pool = BlockPool(num_blocks, block_size)
         self.prefix: Prefix = NoPrefix()
+        self.kept: Window | None = (
+            None  # what forwards over these blocks read of a sequence, if not all of it
+        )
         self.block_size, self.spare = block_size, num_blocks
         kinds = tuple(
             torch.zeros(*shape, sum(widths), dtype=kind, device=device)
@@ -143,6 +147,11 @@ class BlockStore:
     def rows(self, count: int) -> PagedCache:
         """A cache of `count` empty rows in this store."""
         from .paged import PagedCache
+
+        if self.kept is not None:
+            raise ValueError(
+                f"This store serves windows ({self.kept}), and rows of one batch keep theirs in a WindowCache."
+            )
 
         return PagedCache(self, count)
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from torch import Tensor
 
+from ..parts import Window
+
 if TYPE_CHECKING:
     from ..config import ModelConfig
 
@@ -29,9 +31,11 @@ class Traits:
     """What a kind promises. `Traits()` is a lossless kind that forgets whatever it is told to.
 
     `tolerance`: relative error of logits against the forward without a cache; 0 is lossless up to rounding, inf
-    promises nothing. `max_rewind`: how many positions a row can go back; None is all of them, 0 none. `per_head`:
-    heads choose their keys, so k_pos is (B, Hkv, S). `same_positions`: every layer holds the same positions, so one
-    mask serves all layers of a forward. `weighs`: the kind is handed the attention weights, see `Cache.weigh`.
+    promises nothing. `kept`: queries read a window and sinks of what stands before them, and `tolerance` is against the
+    forward without a cache that reads so. `endless`: no distance exceeds what is kept, so the positions that a model
+    knows are no limit to its text. `max_rewind`: how many positions a row can go back; None is all of them, 0 none.
+    `per_head`: heads choose their keys, so k_pos is (B, Hkv, S). `same_positions`: every layer holds the same
+    positions, so one mask serves all layers of a forward. `weighs`: the kind is handed the attention weights, see `Cache.weigh`.
     `readable`: what is held can be read without storing, see `Cache.read`.
     """
 
@@ -41,10 +45,12 @@ class Traits:
     same_positions: bool = True
     weighs: bool = False
     readable: bool = True
+    kept: Window | None = None
+    endless: bool = False
 
     @property
     def lossless(self) -> bool:
-        return self.tolerance == 0.0
+        return self.tolerance == 0.0 and self.kept is None
 
     @property
     def takes_trees(self) -> bool:

@@ -120,7 +120,8 @@ class Tree(Cache):
         if mask is None:
             new_pos = pos if held_pos.dim() == 2 else pos[:, None].expand(-1, held_pos.shape[1], -1)
             k_pos = torch.cat([held_pos, new_pos], -1)
-            mask = mask_for(pos, k_pos, window, q.dtype, causal=causal, ancestors=self.ancestors)
+            kept = self.traits.kept
+            mask = mask_for(pos, k_pos, window, q.dtype, causal=causal, ancestors=self.ancestors, kept=kept)
             self._masks[window, causal] = mask
         return attend_with(q, keys, values, mask, scale)
 

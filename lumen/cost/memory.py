@@ -10,6 +10,7 @@ from lumen.formats import bytes_per_value
 
 if TYPE_CHECKING:
     from lumen.config import ModelConfig
+    from lumen.parts import Window
 
 
 def kv_bytes_per_token(config: ModelConfig, dtype: object = "fp16") -> float:
@@ -24,11 +25,17 @@ def kv_bytes_per_token(config: ModelConfig, dtype: object = "fp16") -> float:
     return len(config.storing_layers) * config.cache_dims.stored * bytes_per_value(dtype)
 
 
-def kv_bytes(config: ModelConfig, tokens: int, batch: int = 1, dtype: object = "fp16") -> float:
-    """The cache of `batch` sequences of `tokens` tokens: κ·T·B; a window bounds T in its layers. [B]"""
+def kv_bytes(
+    config: ModelConfig, tokens: int, batch: int = 1, dtype: object = "fp16", kept: Window | None = None
+) -> float:
+    """The cache of `batch` sequences of `tokens` tokens: κ·T·B; a window bounds T in its layers. [B]
+
+    `kept`: a cache that keeps a window and sinks bounds T in all layers.
+    """
+    tokens = tokens if kept is None else min(tokens, kept.positions)
     windows = (config.window_of(layer) for layer in config.storing_layers)
-    kept = sum(tokens if window is None else min(tokens, window) for window in windows)
-    return config.cache_dims.stored * kept * batch * bytes_per_value(dtype)
+    held = sum(tokens if window is None else min(tokens, window) for window in windows)
+    return config.cache_dims.stored * held * batch * bytes_per_value(dtype)
 
 
 def mla_bytes_per_token(layers: int, latent: int, rope: int, dtype: object = "bf16") -> float:

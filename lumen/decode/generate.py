@@ -72,7 +72,7 @@ def generate(
     start = time.perf_counter()
     ids = as_ids(prompts, tokenizer)
     max_new_tokens = whole(max_new_tokens, "max_new_tokens")
-    check(model, ids, max_new_tokens)
+    check(model, ids, max_new_tokens, cache is not None and cache.traits.endless)
     each = settings(params, len(ids))
     stop = strings(stop, "stop")
     extra_key(extra)

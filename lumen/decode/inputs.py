@@ -34,8 +34,9 @@ def as_ids(prompts: Sequence[str | Sequence[int]], tokenizer: Any) -> list[list[
     ]
 
 
-def check(model: Model, prompts: list[list[int]], limit: int) -> None:
-    """Raise ValueError for a prompt that this model cannot continue by `limit` tokens."""
+def check(model: Model, prompts: list[list[int]], limit: int, endless: bool = False) -> None:
+    """Raise ValueError for a prompt that this model cannot continue by `limit` tokens. With a cache that is `endless`
+    its positions are no limit."""
     config = model.config
     if hasattr(model, "_orig_mod"):
         raise ValueError(
@@ -54,7 +55,7 @@ def check(model: Model, prompts: list[list[int]], limit: int) -> None:
                 f"(0 to {config.vocab_size - 1})."
             )
         room = config.max_positions - len(ids) + 1  # the last token is never fed, so it needs no position
-        if limit > room:
+        if limit > room and not endless:
             raise ValueError(
                 f"Prompt {row} has {len(ids)} tokens and asks for {limit} more, but {config.name} knows "
                 f"{config.max_positions} positions. Ask for {max(room, 0)} at most, or shorten the prompt."

@@ -50,8 +50,9 @@ class Decoder(nn.Module):
         """What the first layer reads. (B, T) -> (B, T, D)."""
         raise NotImplementedError
 
-    def turns(self, pos: Tensor) -> tuple[tuple[Tensor, Tensor], ...]:
-        """Rotary (cos, sin) of these positions, worked out once for all layers; none with learned positions."""
+    def turns(self, pos: Tensor, endless: bool = False) -> tuple[tuple[Tensor, Tensor], ...]:
+        """Rotary (cos, sin) of these positions, worked out once for all layers; none with learned positions. `endless`:
+        they may be past those that the model knows."""
         return ()
 
     def hidden(
@@ -161,15 +162,16 @@ class Decoder(nn.Module):
                 f"pos must have the shape of tokens {tuple(tokens.shape)}, got {tuple(pos.shape)}{held}."
             )
         check_channels(channels, pos, self.config)
+        state = NoCache() if cache is None else cache
+        endless = state.traits.endless
         if tokens.device.type == "cpu" and not torch.compiler.is_compiling():
             # On a GPU this look would stall the stream; generate() checks there.
-            check_range(tokens, pos, self.config)
-        state = NoCache() if cache is None else cache
+            check_range(tokens, pos, self.config, endless)
         state.begin(pos)
         if self.config.linear is not None and pos.device.type == "cpu" and not torch.compiler.is_compiling():
             check_order(pos)
         laid = state.laid_out(pos)
-        return pos, Pass(laid, state, self.turns(laid), channels)
+        return pos, Pass(laid, state, self.turns(laid, endless), channels)
 
 
 def check_channels(channels: Channels, pos: Tensor, config: ModelConfig) -> None:
@@ -199,8 +201,9 @@ def check_order(pos: Tensor) -> None:
         )
 
 
-def check_range(tokens: Tensor, pos: Tensor, config: ModelConfig) -> None:
-    """Token ids inside the vocabulary and positions inside the model's range, or a sentence.
+def check_range(tokens: Tensor, pos: Tensor, config: ModelConfig, endless: bool = False) -> None:
+    """Token ids inside the vocabulary and positions inside the model's range, or a sentence. A cache that is `endless`
+    keeps all distances small, and then positions have no end.
 
     Hidden states in the place of tokens (floating point) have no vocabulary to be outside of.
     """
@@ -212,7 +215,7 @@ def check_range(tokens: Tensor, pos: Tensor, config: ModelConfig) -> None:
                 f"(0 to {config.vocab_size - 1}). Was the text encoded by another model's tokenizer?"
             )
     last = int(pos.max())
-    if last >= config.max_positions:
+    if last >= config.max_positions and not endless:
         raise ValueError(
             f"Position {last} is past the last one that {config.name} knows ({config.max_positions - 1}). "
             "Shorten the prompt or ask for fewer new tokens."

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..config import ModelConfig
 from .layers import Block, Decoder, make_norm
-from .rope import rope_table
+from .rope import rope_at, rope_table
 
 
 class Llama(Decoder):
@@ -54,9 +54,9 @@ class Llama(Decoder):
             x if scale == 1.0 else x * x.new_tensor(scale)
         )  # rounded to the model's dtype, as Gemma was trained
 
-    def turns(self, pos: Tensor) -> tuple[tuple[Tensor, Tensor], ...]:
-        at = pos.clamp(min=0)[:, None]
+    def turns(self, pos: Tensor, endless: bool = False) -> tuple[tuple[Tensor, Tensor], ...]:
+        at, two = pos.clamp(min=0)[:, None], self.config.local_theta is not None
+        if endless:  # past the tables, too
+            return tuple(rope_at(self.config, at, local) for local in ((False, True) if two else (False,)))
         turns = ((self.rope_cos[at], self.rope_sin[at]),)
-        return (
-            turns if self.config.local_theta is None else (*turns, (self.local_cos[at], self.local_sin[at]))
-        )
+        return (*turns, (self.local_cos[at], self.local_sin[at])) if two else turns

@@ -63,21 +63,56 @@ def _clamp(share: float) -> float:
     return min(max(share, 0.0), 1.0)
 
 
-def rope_table(config: ModelConfig, local: bool = False) -> tuple[Tensor, Tensor]:
-    """cos and signed sin of every position's angles, each (max_positions, head_dim), built in fp64 and kept in fp32.
+def rope_at(config: ModelConfig, pos: Tensor, local: bool = False) -> tuple[Tensor, Tensor]:
+    """cos and signed sin of the angles at `pos` (...), each (..., head_dim), worked out in fp64 and kept in fp32.
 
-    Angles in bf16 are off by whole turns at a few thousand positions, so the table never follows the model's
-    dtype. The first half of sin is negated, which spares `rotate` an operation.
+    The first half of sin is negated, which spares `rotate` an operation.
     """
-    angles = torch.arange(config.max_positions, dtype=torch.float64)[:, None] * torch.tensor(
-        frequencies(config, local), dtype=torch.float64
-    )
+    speeds = torch.tensor(frequencies(config, local), dtype=torch.float64, device=pos.device)
+    angles = pos.double()[..., None] * speeds
     factor = 1.0 if local and config.local_theta is not None else length_factor(config)
     cos, sin = angles.cos() * factor, angles.sin() * factor
     return torch.cat([cos, cos], -1).float(), torch.cat([-sin, sin], -1).float()
+
+
+def rope_table(config: ModelConfig, local: bool = False) -> tuple[Tensor, Tensor]:
+    """`rope_at` every position that the model knows, each (max_positions, head_dim).
+
+    Angles in bf16 are off by whole turns at a few thousand positions, so the table never follows the model's dtype.
+    """
+    return rope_at(config, torch.arange(config.max_positions), local)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Turn queries or keys to their positions. x (..., head_dim); cos, sin broadcast with it. Three operators."""
     turned = (x * cos).addcmul_(x.roll(x.shape[-1] // 2, -1), sin)
     return turned if turned.dtype == x.dtype else turned.to(x.dtype)
+
+
+class Turn:
+    """Turns what stands at its position already to another one: rotations add up, R(a) R(b) = R(a + b).
+
+    For caches that move keys: `turn(x, by)` with x (..., head_dim) and `by` (...) positions, back where negative.
+    ValueError for a model whose keys cannot be moved so.
+    """
+
+    def __init__(self, config: ModelConfig):
+        if config.positions != "rope":
+            raise ValueError(
+                f"{config.name} adds a learned vector to the token at each position, before any key is made, so a key "
+                "cannot be moved to another place. Keep positions as they are in the text (no turn), or use a model "
+                "with rotary positions."
+            )
+        if config.latent is not None or config.local_theta is not None:
+            why = "keeps keys in a latent" if config.latent else "turns some layers from another base"
+            raise ValueError(
+                f"{config.name} {why}, so one turn cannot move the keys of all layers. "
+                "Keep positions as they are in the text (no turn)."
+            )
+        self._speeds = torch.tensor(frequencies(config), dtype=torch.float64)
+
+    def __call__(self, x: Tensor, by: Tensor) -> Tensor:
+        angles = by.double()[..., None] * self._speeds.to(by.device)
+        exact = torch.promote_types(x.dtype, torch.float32)
+        cos, sin = angles.cos().to(exact), angles.sin().to(exact)
+        return rotate(x, torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1))

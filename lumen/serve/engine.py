@@ -35,6 +35,7 @@ from ..decode.inputs import for_generation
 from ..inputs import shown, token_ids
 from ..models.lora import NO_ADAPTERS, NoAdapters
 from ..models.passing import PLAIN, Channels
+from ..parts import Window
 from ..sampling import NoToken, SamplingParams
 from .counters import Counters
 from .forward import Told
@@ -80,6 +81,7 @@ class Engine:
         clock: Callable[[], float] = time.monotonic,
         adapters: NoAdapters = NO_ADAPTERS,
         channels: Channels = PLAIN,
+        kept: Window | None = None,
     ):
         if prefix not in PREFIXES:
             raise ValueError(f"prefix is one of {', '.join(PREFIXES)}, got {prefix!r}.")
@@ -90,8 +92,8 @@ class Engine:
             )
         self.model, self.tokenizer, self._clock = model, tokenizer, clock
         self.store = make_store(model, num_blocks, block_size)
-        self.store.prefix = _prefix(prefix, self.store)
-        self.scheduler = Scheduler(self.store.pool, self.store.prefix, limits)
+        self.store.prefix, self.store.kept = _prefix(prefix, self.store), kept
+        self.scheduler = Scheduler(self.store.pool, self.store.prefix, limits, kept)
         self.runner = Runner(model, self.store, drafter, Told(for_generation(channels), adapters))
         self.counters = Counters(accepted_per_position=(0,) * drafter.max_drafts)
         self.last_plan = Plan()  # what the latest step did, for those who draw timelines
@@ -148,6 +150,11 @@ class Engine:
         and the token `known` at these times there, default now. The delta tells the first token, and all goes on as if
         nothing had been handed over. Raises ValueError as `add` does, before anything has changed.
         """
+        if self.store.kept is not None:
+            raise ValueError(
+                f"This engine keeps a window ({self.store.kept}), and what another one computed of a prompt was read "
+                "without it. Send the prompt here, or hand over to an engine that keeps everything."
+            )
         self.check(request)
         size = self.model.config.vocab_size
         if not isinstance(first, int) or not 0 <= first < size:

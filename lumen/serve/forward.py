@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..cache.decode_batch import DecodeBatch, bucket
-from ..cache.packed import PackedCache, Segment
+from ..cache.packed import PackedCache, Segment, positions_read
 from ..cache.store import BlockStore
 from ..decode.compiled import Compiled, Model
 from ..models.lora import NO_ADAPTERS, NoAdapters
@@ -61,8 +61,9 @@ class Bucketed:
         if any(segment.count > 1 for segment in segments):
             return self._packed(tokens, segments, adapters)
         rows = bucket(len(segments), self.model.rows)
-        positions = self.model.capacity(max(segment.end for segment in segments))
-        shape = rows, -(-positions // self.store.block_size)
+        positions = self.model.capacity(max(positions_read(segment, self.store) for segment in segments))
+        width = -(-positions // self.store.block_size)
+        shape = rows, min(width, self.store.pool.num_blocks)  # a table is never longer
         if shape not in self._batches:
             self._batches[shape] = DecodeBatch(self.store, *shape)
         batch = self._batches[shape]

@@ -8,6 +8,7 @@
     preemption            blocks are freed; by recompute `computed` returns to 0, by swap content waits on the host
     priority preemption   the same, for the sake of a better rank that waits: its slot and blocks are needed now
     speculation           drafts make `total` larger; the step verifies them and rejected ones are taken back
+    window                blocks that have left it go back every step, so a sequence never holds more than a window
 
 Nobody starves: a rank is fixed on arrival (priority, plus the time of arrival in units of `ageing` seconds), only
 the worst rank is preempted, and the best rank can have the whole pool. Plain Python, no torch: it is tested on ten
@@ -24,8 +25,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..cache.errors import CacheFull
+from ..cache.held import HOLE, KeepAll, KeepWindow, held
 from ..cache.pool import BlockPool
 from ..cache.prefix import NoPrefix, Prefix, allocate
+from ..parts import Window
 from .plan import POLICIES, Limits, Plan, Swap, Work
 from .request import Request, SequenceState
 
@@ -33,10 +36,31 @@ __all__ = ["POLICIES", "Limits", "Plan", "Scheduler", "Swap", "Work"]
 
 
 class Scheduler:
-    """Owns the queues and all block tables. `schedule` makes a plan, `update` books what the plan computed."""
+    """Owns the queues and all block tables. `schedule` makes a plan, `update` books what the plan computed.
 
-    def __init__(self, pool: BlockPool, prefix: Prefix | None = None, limits: Limits | None = None):
+    `kept`: sequences keep a window and sinks. ValueError with a prefix cache, which must hold every block of what it
+    remembers, and for a pool that holds no window.
+    """
+
+    def __init__(
+        self,
+        pool: BlockPool,
+        prefix: Prefix | None = None,
+        limits: Limits | None = None,
+        kept: Window | None = None,
+    ):
         self.pool, self.prefix, self.limits = pool, prefix or NoPrefix(), limits or Limits()
+        if kept is not None and not isinstance(self.prefix, NoPrefix):
+            raise ValueError(
+                f"A window ({kept}) gives blocks back while it answers, and a prefix cache remembers a prompt by every "
+                "block from its first on. Serve windows without a prefix cache."
+            )
+        size = pool.block_size
+        self._keep = KeepAll(size) if kept is None else KeepWindow(size, kept)
+        longest = self._keep.longest(pool.num_blocks)
+        self._longest = (
+            self.limits.token_budget if longest is None else min(longest, self.limits.token_budget)
+        )
         self.waiting: list[SequenceState] = []  # both lists in order of rank, best first
         self.running: list[SequenceState] = []
         self.num_preemptions = 0
@@ -46,11 +70,15 @@ class Scheduler:
         self._arrivals = 0
         self._out: list[Swap] = []
 
+    @property
+    def room(self) -> int | None:
+        """Positions that one sequence can reach; None where a window bounds its blocks, however far it goes."""
+        return self._keep.room(self.pool.num_blocks)
+
     def check(self, request: Request) -> None:
         """Raise ValueError for a request that could never be served, whatever else goes."""
-        most = len(request.prompt) + request.max_new_tokens - 1
-        room = self.pool.num_blocks * self.pool.block_size
-        if most > room:
+        most, room = len(request.prompt) + request.max_new_tokens - 1, self.room
+        if room is not None and most > room:
             raise ValueError(
                 f"The prompt has {len(request.prompt)} tokens and asks for {request.max_new_tokens} more, which takes "
                 f"{most} positions of cache; the whole pool has {room}. Ask for fewer, or make the pool larger."
@@ -89,7 +117,7 @@ class Scheduler:
                 room -= len(sequence.drafts)
                 count = sequence.gap
             else:
-                count = min(sequence.gap, room)
+                count = min(sequence.gap, room, self._longest)
                 room -= count
             if count and self._make_room(sequence, sequence.computed + count):
                 work.append(Work(sequence, sequence.computed, count))
@@ -97,10 +125,9 @@ class Scheduler:
         if self.num_preemptions == preempted:
             for sequence in self._admit(room, now):
                 if sequence.swapped:
-                    blocks = sequence.table[: -(-sequence.computed // self.pool.block_size)]
-                    swapped_in.append(Swap(sequence, tuple(blocks), sequence.computed))
+                    swapped_in.append(self._swap(sequence))
                     sequence.swapped = False
-                count = min(sequence.gap, room)
+                count = min(sequence.gap, room, self._longest)
                 room -= count
                 work.append(Work(sequence, sequence.computed, count))
         return Plan(tuple(work), tuple(self._out), tuple(swapped_in))
@@ -116,7 +143,7 @@ class Scheduler:
                 return
         while self.waiting and len(self.running) < self.limits.max_seqs and used < room:
             sequence = self.waiting[0]
-            if not self._take_blocks(sequence):
+            if not self._take_blocks(sequence, room - used):
                 return
             self.waiting.pop(0)
             self._insert(self.running, sequence)
@@ -125,7 +152,7 @@ class Scheduler:
                 sequence.num_cached_tokens = 0 if sequence.swapped else sequence.computed
                 self.num_queried += len(sequence.prompt)
                 self.num_found += sequence.num_cached_tokens
-            used += min(sequence.gap, room - used)
+            used += min(sequence.gap, room - used, self._longest)
             yield sequence
 
     def _make_way(self) -> None:
@@ -137,11 +164,11 @@ class Scheduler:
         """
 
         def needed(sequence: SequenceState) -> int:
-            return self._blocks_for(sequence.total - len(sequence.drafts))
+            return self._keep.most(sequence.total - len(sequence.drafts), self._longest)
 
         slots = self.limits.max_seqs - len(self.running)
         blocks = self.pool.num_free + self.prefix.num_evictable()
-        blocks -= sum(needed(s) - len(s.table) for s in self.running)  # they grow first
+        blocks -= sum(needed(s) - len(held(s.table)) for s in self.running)  # they grow first
         for head in list(self.waiting):
             worse = [s for s in reversed(self.running) if s.rank > head.rank]  # worst first
             if slots + len(worse) < 1 or blocks + sum(map(needed, worse)) < needed(head):
@@ -152,18 +179,24 @@ class Scheduler:
                 self._preempt(worst)
             slots, blocks = slots - 1, blocks - needed(head)
 
-    def _take_blocks(self, sequence: SequenceState) -> bool:
-        """Blocks for every token that is known: prefix hits first, new ones behind. All or nothing."""
+    def _take_blocks(self, sequence: SequenceState, room: int) -> bool:
+        """Blocks for every token that is known: prefix hits first, new ones behind. All or nothing. A window takes no
+        more than those of its first step, when there are as many as it will ever hold."""
         if not sequence.swapped:
             sequence.table = self.prefix.match(sequence.tokens, sequence.request.cached_under)
-        missing = self._blocks_for(sequence.total) - len(sequence.table)
-        if missing > self.pool.num_free + self.prefix.num_evictable():
+        hits, gone = len(sequence.table), self._keep.gone(sequence.computed)
+        if (
+            self._keep.most(sequence.total, self._longest) - hits
+            > self.pool.num_free + self.prefix.num_evictable()
+        ):
             self._release(sequence)
             return False
+        first = sequence.computed + min(sequence.gap, room, self._longest)
+        missing = self._blocks_for(self._keep.reserved(sequence.total, first)) - hits - len(gone)
         sequence.table += allocate(self.pool, self.prefix, missing)
+        sequence.table[gone.start : gone.start] = [HOLE] * len(gone)
         if not sequence.swapped:
-            held = len(sequence.table) - missing
-            sequence.computed = held * self.pool.block_size
+            sequence.computed = hits * self.pool.block_size
         return True
 
     def _trim_drafts(self, sequence: SequenceState, room: int) -> None:
@@ -200,8 +233,7 @@ class Scheduler:
         sequence.drafts = []
         self.running.remove(sequence)
         if self.limits.preemption == "swap" and sequence.computed:
-            blocks = sequence.table[: self._blocks_for(sequence.computed)]
-            self._out.append(Swap(sequence, tuple(blocks), sequence.computed))
+            self._out.append(self._swap(sequence))
             sequence.swapped = True
         else:
             self._remember(sequence)
@@ -231,6 +263,7 @@ class Scheduler:
                 del sequence.table[keep:]
             if in_prompt and sequence.computed >= len(sequence.prompt):
                 self._remember(sequence)  # whoever comes with the same prompt finds it from now on
+            self._give_back(sequence)
 
     def finish(self, sequence: SequenceState) -> None:
         """Take a sequence out, done or aborted, waiting or running; what it computed may be remembered."""
@@ -245,21 +278,37 @@ class Scheduler:
         for queue in (self.running, self.waiting):
             if sequence in queue:
                 queue.remove(sequence)
-        freed = self.pool.release(sequence.table)
+        freed = self.pool.release(held(sequence.table))
         sequence.table = []
         return freed
 
     def audit(self) -> None:
         """Raise PoolCorrupt unless every block reference is explained by a table or the prefix cache."""
-        self.pool.audit([*(s.table for s in self.running + self.waiting), self.prefix.blocks()])
+        self.pool.audit([*(held(s.table) for s in self.running + self.waiting), self.prefix.blocks()])
 
     def _remember(self, sequence: SequenceState) -> None:
         self.prefix.insert(
             sequence.tokens[: sequence.computed], sequence.table, sequence.request.cached_under
         )
 
+    def _swap(self, sequence: SequenceState) -> Swap:
+        """What is computed of a sequence and still held, as it moves."""
+        table = sequence.table[: self._blocks_for(sequence.computed)]
+        blocks = held(table)
+        return Swap(
+            sequence, tuple(blocks), sequence.computed - (len(table) - len(blocks)) * self.pool.block_size
+        )
+
+    def _give_back(self, sequence: SequenceState) -> None:
+        """Blocks that no query from here on reads leave the table, and holes stay in their places."""
+        for place in reversed(self._keep.gone(sequence.computed)):
+            if sequence.table[place] == HOLE:
+                return  # and so are all before it
+            self.pool.release([sequence.table[place]])
+            sequence.table[place] = HOLE
+
     def _release(self, sequence: SequenceState) -> None:
-        self.pool.release(sequence.table)
+        self.pool.release(held(sequence.table))
         sequence.table = []
 
     def _blocks_for(self, length: int) -> int:

@@ -9,7 +9,7 @@ import math
 
 import torch
 
-from lumen.cache import BlockStore, Cache, DynamicCache, Traits
+from lumen.cache import BlockStore, Cache, Traits
 from lumen.cache.traits import storage_bytes
 
 
@@ -88,20 +88,3 @@ class HeavyHitterCache(Cache):
     @property
     def nbytes(self):
         return storage_bytes([*self.k, *self.v, *self.score])
-
-
-class WindowCache(DynamicCache):
-    """Drops what no query of a windowed model can see any more; `slack` positions more are kept to go back by."""
-
-    def __init__(self, config, rows, dtype=torch.float32, device="cpu", slack=2):
-        super().__init__(config, rows, dtype, device)
-        self.window = config.window
-        self.traits = Traits() if self.window is None else Traits(max_rewind=slack)
-
-    def advance(self, pos):
-        super().advance(pos)
-        if self.window is not None:
-            oldest = self.lengths - self.window - self.traits.max_rewind + 1
-            used = (self.positions >= oldest[:, None].clamp(min=0)).any(0).nonzero().flatten()
-            self.k, self.v = [k[:, :, used] for k in self.k], [v[:, :, used] for v in self.v]
-            self.positions = self.positions[:, used]

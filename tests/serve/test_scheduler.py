@@ -15,15 +15,18 @@ from dataclasses import replace
 
 import pytest
 
+from lumen.cache.held import HOLE, held
 from lumen.cache.pool import BlockPool
 from lumen.cache.prefix import HashPrefix, NoPrefix
 from lumen.cache.radix import RadixPrefix
+from lumen.parts import Window
 from lumen.serve.request import Request
 from lumen.serve.scheduler import Limits, Plan, Scheduler
 
 WORKLOADS = 10_000
 EVENTS = [
     "aborted",
+    "blocks given back",
     "chunks",
     "drafts",
     "outranked",
@@ -40,23 +43,38 @@ def next_token(read: list[object]) -> int:
     return hashlib.blake2b(repr(read).encode(), digest_size=1).digest()[0] % 4
 
 
-def answer(prompt: list[int], length: int, extra: object = ()) -> list[int]:
+def read_last(read: list[object], kept: Window | None) -> list[object]:
+    """What the last of these reads of them."""
+    last = len(read) - 1
+    return [x for p, x in enumerate(read) if kept is None or p > last - kept.newest or p < kept.sinks]
+
+
+def answer(prompt: list[int], length: int, extra: object = (), kept: Window | None = None) -> list[int]:
     tokens = list(prompt)
     for _ in range(length):
-        tokens.append(next_token([(t, extra) for t in tokens]))
+        tokens.append(next_token(read_last([(t, extra) for t in tokens], kept)))
     return tokens[len(prompt) :]
 
 
 class Memory:
     """The pool's content: in each slot one token, and for whom it was computed. Runs plans as the real runner does."""
 
-    def __init__(self, pool: BlockPool):
-        self.size = pool.block_size
+    def __init__(self, pool: BlockPool, kept: Window | None = None):
+        self.size, self.kept = pool.block_size, kept
         self.slots: list[object] = [None] * (pool.num_blocks * pool.block_size)
         self.host: dict[str, list[object]] = {}
 
     def slot(self, blocks, position):
+        assert blocks[position // self.size] >= 0, "a block that was given back"
         return blocks[position // self.size] * self.size + position % self.size
+
+    def needed(self, start: int) -> list[int]:
+        """Positions before `start` that a query there reads."""
+        return [
+            p
+            for p in range(start)
+            if self.kept is None or p > start - self.kept.newest or p < self.kept.sinks
+        ]
 
     def run(self, plan: Plan) -> dict[str, list[int]]:
         for swap in plan.swap_out:
@@ -69,15 +87,24 @@ class Memory:
                 self.slots[self.slot(work.sequence.table, p)] = (token, work.sequence.request.extra)
         sampled = {}
         for work in plan.work:
+            for p in self.needed(work.start):
+                assert work.sequence.table[p // self.size] != HOLE, "a chunk has lost what it reads"
             if work.samples:
-                read = [self.slots[self.slot(work.sequence.table, p)] for p in range(work.sequence.total)]
+                table = work.sequence.table
+                read = [
+                    None if table[p // self.size] == HOLE else self.slots[self.slot(table, p)]
+                    for p in range(work.sequence.total)
+                ]
                 accepted: list[int] = []
                 known = len(read) - len(work.sequence.drafts)
                 for draft in work.sequence.drafts:
-                    if next_token(read[: known + len(accepted)]) != draft:
+                    if next_token(read_last(read[: known + len(accepted)], self.kept)) != draft:
                         break
                     accepted.append(draft)
-                sampled[work.sequence.id] = [*accepted, next_token(read[: known + len(accepted)])]
+                sampled[work.sequence.id] = [
+                    *accepted,
+                    next_token(read_last(read[: known + len(accepted)], self.kept)),
+                ]
         return sampled
 
 
@@ -98,8 +125,12 @@ def random_workload(seed: int) -> Counter[str]:
     )
     if limits.policy == "continuous" and rng.random() < 0.3:
         limits = replace(limits, priority_preemption=True)
-    scheduler, memory = Scheduler(pool, prefix, limits), Memory(pool)
-    room = num_blocks * size
+    kept, room = None, num_blocks * size
+    if rng.random() < 0.3:
+        sinks = rng.randint(0, min(5, size * (num_blocks - 2)))
+        kept = Window(rng.randint(1, (num_blocks - -(-sinks // size) - 1) * size + 1), sinks)
+        prefix, room = NoPrefix(), 2 * room  # longer than the pool
+    scheduler, memory = Scheduler(pool, prefix, limits, kept), Memory(pool, kept)
     stems = [[rng.randrange(4) for _ in range(room)] for _ in range(2)]
     todo: list[Request] = []
     wanted, done = {}, {}
@@ -121,7 +152,7 @@ def random_workload(seed: int) -> Counter[str]:
             extra=extra,
         )
         todo.append(request)
-        wanted[request.id] = answer(prompt, new, extra)
+        wanted[request.id] = answer(prompt, new, extra, kept)
     todo.sort(key=lambda r: r.arrival)
     bound = 60 + 4 * sum(len(r.prompt) + r.max_new_tokens for r in todo) * (1 + len(todo))
     drafting, step = rng.random() < 0.3, 0
@@ -144,6 +175,7 @@ def random_workload(seed: int) -> Counter[str]:
                 ]
         plan = scheduler.schedule(now=float(step))
         check(plan, scheduler)
+        seen["blocks given back"] += sum(HOLE in s.table for s in scheduler.running)
         seen["outranked"] += sum(s.num_preemptions for s in scheduler.waiting) * limits.priority_preemption
         seen["swapped out"] += len(plan.swap_out)
         seen["swapped in"] += len(plan.swap_in)
@@ -175,6 +207,9 @@ def check(plan: Plan, scheduler: Scheduler) -> None:
         assert [s.rank for s in queue] == sorted(s.rank for s in queue)
     for work in plan.work:
         assert work.count >= 1 and work.start == work.sequence.computed and work.sequence in scheduler.running
+    for s in scheduler.running:
+        most = scheduler._keep.most(s.total, max(scheduler._longest, 1 + len(s.drafts)))
+        assert len(held(s.table)) <= most, "more blocks than a window takes"
     moved = [s.sequence.id for s in plan.swap_out]
     assert not set(moved) & {w.sequence.id for w in plan.work}
 

@@ -53,11 +53,11 @@ class Service:
 
     def __init__(self, engine: Any, tokenizer: TextTokenizer, name: str, settings: Settings):
         self.tokenizer, self.settings = tokenizer, settings
-        config, pool = engine.model.config, engine.store.pool
+        config, room = engine.model.config, engine.scheduler.room
         self.card = ModelCard(
             id=name,
             vocab_size=config.vocab_size,
-            max_len=min(config.max_positions, pool.num_blocks * pool.block_size),
+            max_len=config.max_positions if room is None else min(config.max_positions, room),
             eos_ids=frozenset(config.eos_ids),
             most_sequences=engine.scheduler.limits.max_seqs + settings.max_queue,
         )
