@@ -143,6 +143,8 @@ class Scheduler:
                 return
         while self.waiting and len(self.running) < self.limits.max_seqs and used < room:
             sequence = self.waiting[0]
+            if any(swap.sequence is sequence for swap in self._out):  # it made way in this very step
+                return
             if not self._take_blocks(sequence, room - used):
                 return
             self.waiting.pop(0)
