@@ -18,7 +18,6 @@ from lumen.cache import (
     Cache,
     CacheFull,
     DynamicCache,
-    LayeredCache,
     NoCache,
     RecurrentCache,
     StaticCache,
