@@ -8,6 +8,7 @@
     linear, kernels     a matrix, and how it is multiplied
     weights, shard      published tensors in and out; one of several equal parts of a model
     lora                adapters side by side in one batch
+    observe, indexer    what attention is given in a forward; the small heads that learn to point (DSA)
     counts              operators of a forward
 
 A model's shape is `lumen.config`, which needs no torch; the classes here are imported on first use.
