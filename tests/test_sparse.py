@@ -543,6 +543,7 @@ def test_sla_s_classes_are_shares_of_the_blocks_that_hold_keys():
         (lambda q, k, v, p: bigbird_attention(q, k[0], v, *p), "four dimensions"),
         (lambda q, k, v, p: sla_attention(q, k, v, *p, torch.eye(3), SLA()), "project must be"),
         (lambda q, k, v, p: rc.by_mean(q, k, *p, 8, 8, True), "no room"),
+        (lambda q, k, v, p: rc.newest(*p, 0), "one key a query"),
         (
             lambda q, k, v, p: rc.caught(rc.weights_of(q, k, *p), torch.ones(4, 2, 5, 7, dtype=torch.bool)),
             "a divisor",

@@ -183,8 +183,7 @@ def nsa_attention(
     coarse, chosen = nsa_blocks(q, held, q_pos, slots, shape, scale)
     fine, _ = gathered(q, keys[1], values[1], q_pos, slots, chosen, scale=scale)
     near, _ = flash_attention(q, keys[2], values[2], q_pos, k_pos, shape.window, scale=scale)
-    parts = torch.stack([coarse, fine, near], -2)  # (B, H, T, 3, Dv)
-    return (gates[..., None] * parts).sum(-2)
+    return (gates[..., None] * torch.stack([coarse, fine, near], -2)).sum(-2)
 
 
 def check_parts(

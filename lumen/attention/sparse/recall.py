@@ -60,13 +60,13 @@ def caught(weights: Tensor, picked: Tensor, top: int = 32) -> Caught:
 
 def heaviest(weights: Tensor, budget: int) -> Tensor:
     """The best there is: each head's own heaviest keys."""
-    best = weights.topk(min(budget, weights.shape[3]), -1)
+    best = weights.topk(min(_checked(budget), weights.shape[3]), -1)
     return torch.zeros_like(weights, dtype=torch.bool).scatter(-1, best.indices, True) & (weights > 0)
 
 
 def newest(q_pos: Tensor, k_pos: Tensor, budget: int, first: int = 0) -> Tensor:
     """The newest keys, and the `first` ones of them all (Xiao et al. 2024, StreamingLLM)."""
-    near = visible(q_pos, k_pos, max(1, budget - first))
+    near = visible(q_pos, k_pos, max(1, _checked(budget) - first))
     return near | (visible(q_pos, k_pos) & (k_pos < first)[:, None, None])
 
 
@@ -120,7 +120,7 @@ def by_index(
 ) -> Tensor:
     """Tokens by an indexer's scores (DSA), the same for all heads."""
     slots = slots_of(k_pos, 1)
-    chosen = dsa_tokens(index_q, index_k, index_w, q_pos, slots, budget)
+    chosen = dsa_tokens(index_q, index_k, index_w, q_pos, slots, _checked(budget))
     return _at(as_reads(chosen, slots.shape[1]), q_pos, k_pos, 1)
 
 
@@ -143,4 +143,10 @@ def _at(reads: Tensor, q_pos: Tensor, k_pos: Tensor, size: int) -> Tensor:
 
 
 def _tokens(scores: Tensor, seen: Tensor, budget: int) -> Tensor:
-    return as_reads(top_blocks(scores.to(seen.device), seen, budget), seen.shape[-1])
+    return as_reads(top_blocks(scores.to(seen.device), seen, _checked(budget)), seen.shape[-1])
+
+
+def _checked(budget: int) -> int:
+    if budget < 1:
+        raise ValueError(f"A budget is one key a query at least, got {budget}.")
+    return budget
