@@ -12,6 +12,7 @@ from lumen.attention.sparse.dsa import dsa_tokens, index_scores
 from lumen.cache import DynamicCache
 from lumen.models.indexer import Indexer
 from lumen.models.observe import observe
+from lumen.parts import LinearLayers
 from lumen.train.indexer import Recipe, lesson, loss_of, new_indexers, texts_of, train
 
 from .tiny import relative_error, tiny_gpt, tiny_llama
@@ -81,8 +82,12 @@ def _pass(model, pos):
     return Pass(pos, NoCache(), model.turns(pos), PLAIN)
 
 
-def test_only_layers_with_keys_of_their_own_are_observed():
-    model = tiny_llama(kv_from=(0, 0, 2))
+@pytest.mark.parametrize(
+    "model",
+    [tiny_llama(kv_from=(0, 0, 2)), tiny_llama(linear=LinearLayers((1,), "gated_delta", 3, 8, 8))],
+)
+def test_only_layers_with_keys_of_their_own_are_observed(model):
+    """Layer 1 reads another's keys, or carries a state: it runs, and cannot be looked into."""
     tokens = torch.ones(1, 3, dtype=torch.int64)
     assert set(observe(model, tokens, (0, 2))) == {0, 2} and observe(model, tokens, ()) == {}
     for layer in (1, 3, -1):

@@ -48,6 +48,12 @@ class _Notes(Cache):
     def read(self, layer: int, q: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         return self.stored[layer]
 
+    def state(self, layer: int) -> tuple[Tensor, ...] | None:
+        return None
+
+    def set_state(self, layer: int, *state: Tensor) -> None:
+        """Nothing is kept."""
+
 
 @torch.no_grad()
 def observe(
@@ -59,10 +65,10 @@ def observe(
     """
     config = model.config
     for layer in layers:
-        if not 0 <= layer < config.num_layers or config.cache_layer(layer) != layer:
+        if layer not in config.storing_layers:
             raise ValueError(
-                f"Layer {layer} of {config.name} cannot be observed: layers are 0 to {config.num_layers - 1}, and only "
-                "those that make keys of their own are given any."
+                f"Layer {layer} of {config.name} cannot be observed: layers {list(config.storing_layers)} make keys of "
+                "their own."
             )
     if not layers:
         return {}
