@@ -81,7 +81,9 @@ def observe(
     inputs = dict(zip(before, found, strict=True)) | {-1: model.embedded(tokens, pos)}
     return {
         layer: Given(
-            model.blocks[layer].attn_norm(inputs[layer - 1]), notes.queries[place], *notes.stored[place]
+            model.blocks[layer].get_submodule("attn_norm")(inputs[layer - 1]),
+            notes.queries[place],
+            *notes.stored[place],
         )
         for layer, place in places.items()
     }
