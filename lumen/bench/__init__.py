@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from lumen.bench.estimate import Estimate
+from lumen.bench.estimate import Estimate, wilson
 from lumen.bench.memory import peak_memory
 from lumen.bench.names import Name
 from lumen.bench.numbers import percent
@@ -53,4 +53,5 @@ __all__ = [
     "synchronize",
     "threads",
     "token_times",
+    "wilson",
 ]

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .base import Cache, NoCache
     from .decode_batch import DecodeBatch
     from .dense import DynamicCache, StaticCache
+    from .evict import EvictingCache
     from .layered import LayeredCache, cache_for, with_states
     from .packed import PackedCache, Segment
     from .paged import PagedCache
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from .prefix import HashPrefix, NoPrefix
     from .radix import RadixPrefix
     from .recurrent import RecurrentCache
+    from .select import QuestCache
     from .store import BlockStore
     from .traits import Traits
     from .tree import Tree
@@ -33,6 +35,7 @@ _HOME = {
     "Cache": "base",
     "DecodeBatch": "decode_batch",
     "DynamicCache": "dense",
+    "EvictingCache": "evict",
     "LayeredCache": "layered",
     "cache_for": "layered",
     "with_states": "layered",
@@ -42,6 +45,7 @@ _HOME = {
     "PackedCache": "packed",
     "PagedCache": "paged",
     "PoolCorrupt": "pool",
+    "QuestCache": "select",
     "RecurrentCache": "recurrent",
     "RadixPrefix": "radix",
     "Segment": "packed",
@@ -59,6 +63,7 @@ __all__ = [
     "CacheFull",
     "DecodeBatch",
     "DynamicCache",
+    "EvictingCache",
     "HashPrefix",
     "LayeredCache",
     "NoCache",
@@ -66,6 +71,7 @@ __all__ = [
     "PackedCache",
     "PagedCache",
     "PoolCorrupt",
+    "QuestCache",
     "RadixPrefix",
     "RecurrentCache",
     "Segment",

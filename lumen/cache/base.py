@@ -28,11 +28,13 @@ A forward that dies half-way (an interrupt, memory) leaves no trace: what it sto
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from ..attention.core import Mask, attend_with, mask_for, weigh_with
+from ..attention.core import Mask, attend_with, mask_for
+from ..attention.tiles import attend_in_tiles
 from ..inputs import INT64, shown, wholes
 from .errors import CacheFull
 from .traits import Expand, Traits, refuse_repeats, storage_bytes
@@ -113,21 +115,21 @@ class Cache:
             k, v, k_pos = self.update(layer, k, v, pos, q)
         if expand is not None:
             k, v = expand(k, v)
+        if self.traits.weighs or k_pos.dim() == 3:
+            told = partial(self.weigh, layer) if self.traits.weighs else None
+            return attend_in_tiles(q, k, v, pos, k_pos, window, scale=scale, causal=causal, weigh=told)
         mask = self._masks.get((window, causal)) if self.traits.same_positions else None
         if mask is None:
             inspect = not torch.compiler.is_compiling()
             mask = mask_for(pos, k_pos, window, q.dtype, inspect, causal, kept=self.traits.kept)
             self._masks[window, causal] = mask
-        if not self.traits.weighs:
-            return attend_with(q, k, v, mask, scale)
-        out, weights = weigh_with(q, k, v, mask, scale)
-        self.weigh(layer, weights, pos)
-        return out
+        return attend_with(q, k, v, mask, scale)
 
     def weigh(self, layer: int, weights: Tensor, pos: Tensor) -> None:
-        """Take note of how much each key was read: weights (B, H, T, S) over the keys that `update` just returned.
+        """Take note of how much each key was read: weights (B, H, t, S) over the keys that `update` just returned.
 
-        Only kinds whose traits say `weighs` are called; the others never form the weights.
+        Only kinds whose traits say `weighs` are called; the others never form the weights. A long prompt comes in
+        tiles of t queries at `pos` (B, t), first ones first, so that its weights never exist all at once.
         """
 
     def prompt_ended(self) -> None:

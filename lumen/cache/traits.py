@@ -34,7 +34,7 @@ class Traits:
     promises nothing. `kept`: queries read a window and sinks of what stands before them, and `tolerance` is against the
     forward without a cache that reads so. `endless`: no distance exceeds what is kept, so the positions that a model
     knows are no limit to its text. `max_rewind`: how many positions a row can go back; None is all of them, 0 none.
-    `per_head`: heads choose their keys, so k_pos is (B, Hkv, S). `same_positions`: every layer holds the same
+    `per_head`: heads choose their keys, so k_pos may be (B, Hkv, S). `same_positions`: every layer holds the same
     positions, so one mask serves all layers of a forward. `weighs`: the kind is handed the attention weights, see
     `Cache.weigh`. `readable`: what is held can be read without storing, see `Cache.read`.
     """

@@ -7,7 +7,7 @@ what the kind declares in its traits. The last kinds are prototypes, see `kinds.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache as once
 
 import pytest
@@ -18,7 +18,9 @@ from lumen.cache import (
     Cache,
     CacheFull,
     DynamicCache,
+    EvictingCache,
     NoCache,
+    QuestCache,
     RecurrentCache,
     StaticCache,
     Traits,
@@ -28,10 +30,11 @@ from lumen.cache import (
     trained_windows,
     with_states,
 )
+from lumen.cache.evict_rules import H2O, KeyNorm, Newest, Random, SinksAndNewest, SnapKV
 from lumen.decode import pad
 
 from ..tiny import relative_error, tiny_gpt, tiny_hybrid, tiny_llama
-from .kinds import HeavyHitterCache, Int8Store
+from .kinds import Int8Store
 
 PROMPTS = [[5, 9, 2, 7, 1, 3, 3, 8, 30, 12, 4], [11, 0], [7, 7, 21, 60, 2, 9]]
 NEXT = [[4, 17, 0, 33, 8], [1, 0, 2, 5, 40], [50, 6, 6, 0, 3]]
@@ -60,6 +63,24 @@ def states_and_blocks(model, rows, capacity):
     return with_states(model, keys, RecurrentCache.for_model(model, rows))
 
 
+def evicting(rule, when=None, models=PLAIN[:1]):
+    """Six keys a head are fewer than the sequences have: what this promises is only that nothing breaks."""
+    return Kind(
+        lambda model, rows, capacity: EvictingCache.for_model(model, rows, 6, rule, when), models=models
+    )
+
+
+def evicting_nothing(rule, models):
+    """With room for all it must be as exact as a cache that keeps all."""
+
+    def make(model, rows, capacity):
+        cache = EvictingCache.for_model(model, rows, capacity, rule)
+        cache.traits = replace(cache.traits, tolerance=0.0)
+        return cache
+
+    return Kind(make, models=models)
+
+
 KINDS = {
     "dynamic": Kind(lambda model, rows, capacity: DynamicCache.for_model(model, rows)),
     "static": Kind(
@@ -77,7 +98,23 @@ KINDS = {
         lambda model, rows, capacity: paged(model, rows * -(-capacity // 4), 4, rows, Int8Store),
         tight=lambda model: paged(model, 4 + 1 + 2, 4, 3, Int8Store),
     ),
-    "heavy hitters": Kind(lambda model, rows, capacity: HeavyHitterCache(model, rows, budget=6, recent=3)),
+    "evicting, H2O": evicting(H2O(), models=PLAIN),
+    "evicting, H2O of the prompt": evicting(H2O(), "prompt"),
+    "evicting, SnapKV": evicting(SnapKV(observes=3, kernel=3), models=PLAIN[1:2]),
+    "evicting, key norm": evicting(KeyNorm()),
+    "evicting, sinks": evicting(SinksAndNewest(2)),
+    "evicting, random": evicting(Random(), "prompt"),
+    "evicting, H2O with room for all": evicting_nothing(H2O(), PLAIN),
+    "evicting, SnapKV with room for all": evicting_nothing(SnapKV(observes=3), PLAIN[2:]),
+    "evicting, newest with room for all": evicting_nothing(Newest(), PLAIN[:2]),
+    "quest, all pages of 4": Kind(
+        lambda model, rows, capacity: QuestCache.for_model(model, rows, capacity, -(-capacity // 4), 4),
+        tight=lambda model: QuestCache.for_model(model, 3, 13, 4, 4),
+    ),
+    "quest, 2 pages of 3": Kind(
+        lambda model, rows, capacity: QuestCache.for_model(model, rows, capacity, 2, 3, dense_layers=1),
+        models=PLAIN[:2],
+    ),
     "window 5 and 2 sinks": Kind(
         lambda model, rows, capacity: WindowCache.for_model(model, rows, 5, 2, rewind=3),
         models=(*PLAIN, "windows, all"),
@@ -161,6 +198,7 @@ def prefill(model, cache, side="right", chunk=None, prompts=PROMPTS):
         model(tokens[:, a : a + chunk], pos[:, a : a + chunk], cache)
         for a in range(0, tokens.shape[1], chunk)
     ]
+    cache.prompt_ended()
     logits = torch.cat(parts, 1)
     return [logits[row][pos[row] >= 0] for row in range(len(prompts))]
 
@@ -255,8 +293,8 @@ def test_c2_positions_are_absolute_not_slots(model, kind):
     k = pos[:, None, :, None].expand(shape).to(torch.float64)  # a key that knows its own position
     for layer in keyed(model):
         keys, _, k_pos = cache.update(layer, k, k, pos)
-        assert k_pos.dim() == (3 if cache.traits.per_head else 2)
-        k_pos = k_pos[:, 0] if cache.traits.per_head else k_pos
+        assert k_pos.dim() == 2 or cache.traits.per_head
+        k_pos = k_pos[:, 0] if k_pos.dim() == 3 else k_pos
         stored = keys[:, 0, :, 0]
         real = k_pos >= 0
         assert torch.allclose(stored[real], k_pos[real].double(), atol=1e-5)
@@ -435,8 +473,6 @@ def test_a_forward_that_dies_half_way_leaves_no_trace(model, kind):
 def test_reset_starts_again_whatever_cannot_rewind(model, kind):
     cache = kind.make(model, 3, 20)
     prefill(model, cache, prompts=[[50, 51, 52], [53], [54, 55]])
-    if cache.traits.max_rewind is not None and type(cache).reset is Cache.reset:
-        pytest.skip("a prototype that keeps the base's reset, which is a rewind")
     cache.reset()
     assert cache.lengths.tolist() == [0, 0, 0]
     logits, allowed = prefill(model, cache), close(cache)

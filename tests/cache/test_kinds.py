@@ -1,18 +1,17 @@
-"""What only some kinds do: int8 in the engine, keys that leave, layers that share, latents that are read expanded."""
+"""What only some kinds do: int8 in the engine, layers that share, latents that are read expanded."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from lumen.attention import attention
 from lumen.cache import BlockStore, Cache, DynamicCache, NoCache, RecurrentCache, StaticCache, Tree
 from lumen.decode import generate, pad
 from lumen.serve.engine import Engine
 from lumen.serve.request import Request
 
 from ..tiny import relative_error, tiny_llama
-from .kinds import HeavyHitterCache, Int8Store
+from .kinds import Int8Store
 
 PROMPTS = [[5, 9, 2, 7, 1, 3, 3, 8, 30, 12, 4], [11, 0], [7, 7, 21, 60, 2, 9]]
 
@@ -55,48 +54,6 @@ def test_a_swapped_int8_row_comes_back_bit_for_bit():
     store.put([2, 3], store.content(k, v))
     again, _ = store.export([2, 3], 7)
     assert relative_error(again, k) < store.traits.tolerance
-
-
-def test_heavy_hitters_stay_within_their_budget_and_are_exact_until_something_leaves():
-    """T6, T7: with room for all the logits are exact; with less, a forward still reads what leaves behind it."""
-    model = tiny_llama(torch.float64)
-    roomy, tight = HeavyHitterCache(model, 3, 40, 3), HeavyHitterCache(model, 3, 5, 2)
-    tokens, pos = pad(PROMPTS, "left")
-    plain = model(tokens, pos, DynamicCache.for_model(model, 3))
-    real = pos >= 0
-    for cache in (roomy, tight):
-        assert relative_error(model(tokens, pos, cache)[real], plain[real]) < 1e-12
-    held = tight.k_pos[1]
-    assert held.shape == (3, 3, 5)
-    assert any(len({tuple(h) for h in p[0].tolist()}) > 1 for p in tight.k_pos), "heads choose for themselves"
-    assert (held[0] >= 9).sum(-1).ge(2).all(), "the newest two stay"
-    assert held[1, 0].tolist().count(-1) == 3, "padding is kept last of all"
-    # the survivors are scored as a full attention would score them under a mask of the same keys
-    q = torch.randn(3, 9, 1, 8, dtype=torch.float64)
-    new = torch.zeros(3, 3, 1, 8, dtype=torch.float64)
-    at = tight.lengths[:, None]
-    tight.begin(at)
-    out = tight.attend(1, q, new, new, at)
-    k, v, k_pos = tight._next[1][:3]
-    scores = (q.unflatten(1, (3, 3)) @ k[:, :, None].transpose(3, 4)) / 8**0.5
-    weights = scores.masked_fill((k_pos < 0)[:, :, None, None], float("-inf")).softmax(-1)
-    assert relative_error(out, (weights @ v[:, :, None]).flatten(1, 2)) < 1e-12
-
-
-def test_layers_that_hold_different_positions_have_masks_of_their_own():
-    """Layer 0 holds position 0 in its first slot, layer 1 in its second: one mask for both would read the empty one."""
-    model = tiny_llama(torch.float64)
-    cache = HeavyHitterCache(model, 1, 8, 2)
-    k, v, q = (torch.randn(1, heads, n, 8, dtype=torch.float64) for heads, n in ((3, 3), (3, 3), (9, 1)))
-    for layer, held in enumerate(([0, -1], [-1, 0])):
-        cache.k[layer], cache.v[layer] = k[:, :, :2], v[:, :, :2]
-        cache.k_pos[layer] = torch.tensor(held).expand(1, 3, 2)
-        cache.score[layer] = torch.zeros(1, 3, 2)
-    pos = torch.tensor([[1]])
-    cache.begin(pos)
-    for layer, held in enumerate(([0, -1], [-1, 0])):
-        out = cache.attend(layer, q, k[:, :, 2:], v[:, :, 2:], pos)
-        assert relative_error(out, attention(q, k, v, pos, torch.tensor([[*held, 1]]))) < 1e-12
 
 
 @pytest.mark.parametrize(
