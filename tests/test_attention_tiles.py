@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lumen.attention import attend_in_tiles, attention, mask_for, weigh_with
+from lumen.attention import attend_in_tiles, attend_with, attention, mask_for, weigh_with
+from lumen.parts import Window
 
 from .tiny import relative_error
 
@@ -34,6 +35,12 @@ def test_tiles_equal_one_piece(per_head, window, most):
     for told in (None, weigh):
         out = attend_in_tiles(q, k, v, q_pos, k_pos, window, weigh=told, most=most)
         assert relative_error(out, expected) < 1e-12
+    sinks = Window(3, 1)
+    some = attend_in_tiles(q, k, v, q_pos, k_pos, window, kept=sinks, most=most)
+    assert (
+        relative_error(some, attend_with(q, k, v, mask_for(q_pos, k_pos, window, q.dtype, kept=sinks)))
+        < 1e-12
+    )
     _, weights = weigh_with(q, k, v, mask_for(q_pos, k_pos, window, q.dtype))
     assert torch.allclose(torch.cat(seen, 2), weights) and torch.equal(torch.cat(places, 1), q_pos)
     assert len(seen) == {1: 11, 10**9: 1}.get(most, 4)

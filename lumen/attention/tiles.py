@@ -13,6 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from ..parts import Window
 from .core import attend_with, mask_for, weigh_with
 
 MOST = 2**24  # weights, or numbers of a mask, that exist at once: 64 MiB in fp32
@@ -31,10 +32,11 @@ def attend_in_tiles(
     *,
     scale: float | None = None,
     causal: bool = True,
+    kept: Window | None = None,
     weigh: Weigh | None = None,
     most: int = MOST,
 ) -> Tensor:
-    """Attention under the one rule, shapes as in `lumen.attention.core`: (B, H, T, Dv).
+    """Attention under the one rule, shapes and arguments as in `lumen.attention.core`: (B, H, T, Dv).
 
     `weigh`, if it is given, sees the weights of every tile, first queries first. One query of all rows and heads is the
     smallest tile, so with very many keys or rows a tile may still hold more than `most` numbers.
@@ -45,7 +47,7 @@ def attend_in_tiles(
     outs = []
     for at in range(0, num_q, tile):
         part, part_pos = q[:, :, at : at + tile], q_pos[:, at : at + tile]
-        mask = mask_for(part_pos, k_pos, window, q.dtype, inspect, causal)
+        mask = mask_for(part_pos, k_pos, window, q.dtype, inspect, causal, kept=kept)
         if weigh is None:
             outs.append(attend_with(part, k, v, mask, scale))
         else:

@@ -117,7 +117,9 @@ class Cache:
             k, v = expand(k, v)
         if self.traits.weighs or k_pos.dim() == 3:
             told = partial(self.weigh, layer) if self.traits.weighs else None
-            return attend_in_tiles(q, k, v, pos, k_pos, window, scale=scale, causal=causal, weigh=told)
+            return attend_in_tiles(
+                q, k, v, pos, k_pos, window, scale=scale, causal=causal, kept=self.traits.kept, weigh=told
+            )
         mask = self._masks.get((window, causal)) if self.traits.same_positions else None
         if mask is None:
             inspect = not torch.compiler.is_compiling()
