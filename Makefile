@@ -79,6 +79,7 @@ notebooks: env ## sync text and notebooks, run what changed, regenerate exercise
 checkpoints: env ## train the shipped checkpoints again (long on a CPU; resumes)
 	@echo "== checkpoints: training what lumen/checkpoints ships"
 	@$(PY) -m lumen.train.gptlite
+	@$(PY) -m lumen.train.uptrain shipped
 
 bench: env ## ours against Hugging Face, in one run on this machine
 	@echo "== bench: interleaved, medians and ratios"

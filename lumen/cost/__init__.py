@@ -7,6 +7,7 @@ value.
     shapes       matrices, parameters, weight bytes
     memory       KV cache, users that fit
     linear       states of linear layers: bytes, FLOPs
+    ledger       the caches of published models
     flops        FLOPs by part, exact and approximate, crossover
     roofline     bytes of a step, intensity, ridge, MFU, MBU
     predict      seconds of a prefill and of a decode step

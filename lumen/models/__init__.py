@@ -9,6 +9,9 @@
     weights, shard      published tensors in and out; one of several equal parts of a model
     lora                adapters side by side in one batch
     observe, indexer    what attention is given in a forward; the small heads that learn to point (DSA)
+    surgery             a trained model made again under another configuration; with it:
+    fewer_heads         key/value heads merged (GQA, MQA)
+    cross_layer         layers that share keys and values
     counts              operators of a forward
 
 A model's shape is `lumen.config`, which needs no torch; the classes here are imported on first use.

@@ -68,7 +68,7 @@ def to_hf_state(model: Decoder) -> dict[str, Tensor]:
 def places(model: Decoder) -> Iterator[tuple[str, Tensor, float]]:
     """`(published name, rows of ours that hold it, ours minus published)`, one tensor after another."""
     for weight in weights(model.config):
-        held, row = _tensor(model, weight), 0
+        held, row = tensor_of(model, weight), 0
         for name, rows in weight.sources:
             yield name, held[row : row + rows], weight.offset
             row += rows
@@ -80,7 +80,11 @@ def fill(place: Tensor, value: Tensor, offset: float) -> None:
     place.copy_(value if not offset else value + offset)
 
 
-def _tensor(model: nn.Module, weight: Weight) -> Tensor:
+def tensor_of(model: nn.Module, weight: Weight) -> Tensor:
+    """The tensor that holds a parameter of `describe.weights`: its own storage, or what a quantized module gives back.
+
+    Raises ValueError for a module that holds its weight in a form it cannot give back.
+    """
     path, _, leaf = weight.name.rpartition(".")
     module = model.get_submodule(path)
     held: object = getattr(module, leaf, None)

@@ -1,0 +1,154 @@
+"""What a smaller cache gives and costs: bytes, decode times and losses of MHA, GQA, MQA, MLA and shared layers.
+
+    python benchmarks/fewer_kv_heads.py            trains what is not trained yet (half an hour), then about ten minutes
+    python benchmarks/fewer_kv_heads.py --quick    two variants at one context, no training; writes nothing
+
+gives    a decode step at several contexts, one row, fp32, static cache, from the measurement store. The weights are
+         random: gptlite's 256 positions are too few to show what a cache costs, so the shape is one of its own
+         (`SHAPE`), in which the cache of 8,192 tokens outweighs the matrices unless it is made smaller.
+costs    gptlite's validation loss before and after uptraining (`lumen.train.uptrain`), window by window against the
+         control, which was trained as long without being converted.
+ledger   what published models hold: bytes per token and at 131,072 tokens, users in 80 GB of cache.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from lumen import assets, bench, cost, hardware
+from lumen.cache import StaticCache
+from lumen.config import ModelConfig
+from lumen.cost.ledger import ledger
+from lumen.models import build
+from lumen.models.cross_layer import neighbours
+from lumen.parts import Latent
+from lumen.train import uptrain
+from lumen.train.results import apart, average
+
+SHAPE = ModelConfig("heads-16", 4096, 4, 1024, 16, 16, 64, 2816, 8192)
+CONTEXTS = (256, 2048, 8192)
+PAIRS = neighbours(SHAPE.num_layers, 2)
+SHAPES = {
+    "mha": SHAPE,
+    "gqa4": SHAPE.with_(name="heads-16-gqa4", num_kv_heads=4),
+    "mqa": SHAPE.with_(name="heads-16-mqa", num_kv_heads=1),
+    "mla": SHAPE.with_(
+        name="heads-16-mla", latent=Latent(rank=256, rope=32)
+    ),  # DeepSeek's: 4 and 1/2 head widths
+    "cla2": SHAPE.with_(name="heads-16-cla2", kv_from=PAIRS),
+    "gqa4-cla2": SHAPE.with_(name="heads-16-gqa4-cla2", num_kv_heads=4, kv_from=PAIRS),
+}
+LONG, MEMORY = 131_072, 80e9
+
+
+def gives(name: str, config: ModelConfig, contexts: tuple[int, ...]) -> dict[str, Any]:
+    """Bytes of a token by the configuration and in a real cache; a decode step at each context beside its forecast."""
+    torch.manual_seed(0)
+    model = build(config).eval().requires_grad_(False)
+    chip = hardware.measure()
+    cache = StaticCache.for_model(model, 1, contexts[0])
+    steps = []
+    for context in contexts:
+        measured = bench.decode_step(model, 1, context)
+        guess = cost.predict_decode(config, chip, context, 1, "fp32").seconds
+        time = measured.estimate
+        steps.append(
+            {
+                "context": context,
+                "measured_s": time.value,
+                "low_s": time.low,
+                "high_s": time.high,
+                "n": time.n,
+                "predicted_s": guess,
+                "signed": guess / time.value - 1,
+                "cache_share": cost.kv_bytes(config, context, dtype="fp32")
+                / cost.weight_bytes(config, "fp32"),
+            }
+        )
+    return {
+        "name": name,
+        "config": asdict(config),
+        "bytes_per_token": cost.kv_bytes_per_token(config, "fp32"),
+        "cache_bytes_per_token": cache.nbytes
+        / (contexts[0] + 1),  # a static cache has one slot more, for padding
+        "steps": steps,
+    }
+
+
+def costs(train: bool) -> list[dict[str, Any]]:
+    """Losses of every variant that is trained, and with `train` of all of them."""
+    folder = assets.cache_dir() / "train"
+    found = uptrain.results(folder)
+    missing = [name for name in uptrain.VARIANTS if name not in found]
+    if train and missing:
+        base, text = uptrain.start()
+        for name in missing:
+            uptrain.run(name, base, text, uptrain.UPTRAIN, folder)
+        found = uptrain.results(folder)
+    control = found.get(uptrain.CONTROL)
+    rows = []
+    for name, one in found.items():
+        row = {"name": name, "says": uptrain.VARIANTS[name].says, "numbers_per_token": one.stored}
+        row |= {"before": average(one.before), "after": average(one.after), "recipe": one.recipe}
+        if control is not None and (one.recipe, one.base) == (control.recipe, control.base):
+            row["start_above_gptlite"] = apart(one.before, control.before)
+            row["above_control"] = apart(one.after, control.after)
+        rows.append(row)
+    return rows
+
+
+def holds() -> list[dict[str, Any]]:
+    """The ledger, in the 16 bits that caches usually have."""
+    return [
+        {
+            "name": row.name, "kind": row.kind, "bytes_first_token": row.bytes(1), "bytes_long": row.bytes(LONG),
+            "users": row.users(MEMORY, LONG), "source": row.source,
+        }
+        for row in ledger()
+    ]  # fmt: skip
+
+
+def show(given: list[dict[str, Any]], lost: list[dict[str, Any]], held: list[dict[str, Any]]) -> None:
+    print(f"\n{'variant':10} {'B/token':>8} {'in a cache':>10}   ms at context (forecast's miss)")
+    for row in given:
+        times = "   ".join(
+            f"{s['context']:5}: {1e3 * s['measured_s']:6.2f} ({s['signed']:+.0%})" for s in row["steps"]
+        )
+        print(
+            f"{row['name']:10} {row['bytes_per_token']:8,.0f} {row['cache_bytes_per_token']:10,.0f}   {times}"
+        )
+    print(f"\n{'variant':12} {'numbers':>8} {'before':>8} {'after':>8}   above the control")
+    for row in lost:
+        before, after = row["before"].value, row["after"].value
+        print(
+            f"{row['name']:12} {row['numbers_per_token']:8,} {before:8.4f} {after:8.4f}   {row.get('above_control', '')}"
+        )
+    print(f"\n{'model':14} {'KiB, 1 token':>12} {'GiB, 131,072':>12} {'users':>6}   kind")
+    for row in held:
+        one, long = row["bytes_first_token"] / 2**10, row["bytes_long"] / 2**30
+        print(f"{row['name']:14} {one:12,.1f} {long:12,.2f} {row['users']:6}   {row['kind']}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="a corner of it; trains and writes nothing")
+    options = parser.parse_args()
+    some = {name: SHAPES[name] for name in ("mha", "gqa4")} if options.quick else SHAPES
+    given = [
+        gives(name, config, CONTEXTS[:1] if options.quick else CONTEXTS) for name, config in some.items()
+    ]
+    lost, held = costs(train=not options.quick), holds()
+    show(given, lost, held)
+    if not options.quick:
+        data = {"steps": given, "losses": lost, "ledger": held, "long": LONG, "memory": MEMORY}
+        print(f"written: {bench.evidence('fewer_kv_heads', data, seed=0).name}")
+
+
+if __name__ == "__main__":
+    main()
