@@ -123,10 +123,8 @@ def show(given: list[dict[str, Any]], lost: list[dict[str, Any]], held: list[dic
         )
     print(f"\n{'variant':12} {'numbers':>8} {'before':>8} {'after':>8}   above the control")
     for row in lost:
-        before, after = row["before"].value, row["after"].value
-        print(
-            f"{row['name']:12} {row['numbers_per_token']:8,} {before:8.4f} {after:8.4f}   {row.get('above_control', '')}"
-        )
+        before, after, above = row["before"].value, row["after"].value, row.get("above_control", "")
+        print(f"{row['name']:12} {row['numbers_per_token']:8,} {before:8.4f} {after:8.4f}   {above}")
     print(f"\n{'model':14} {'KiB, 1 token':>12} {'GiB, 131,072':>12} {'users':>6}   kind")
     for row in held:
         one, long = row["bytes_first_token"] / 2**10, row["bytes_long"] / 2**30
