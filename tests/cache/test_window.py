@@ -7,6 +7,7 @@ distances inside the cache are compared with the way StreamingLLM keeps them, ke
 from __future__ import annotations
 
 import random
+from functools import cache as once
 
 import pytest
 import torch
@@ -181,9 +182,9 @@ def test_a_token_behind_the_end_of_a_ring_is_refused(model):
 
 @pytest.mark.parametrize("part", range(4))
 def test_whatever_comes_in_whatever_order(part):
-    """Chunks, rests, padding on both sides, going back, rows kept, dropped and repeated, steps that die: 40 walks."""
+    """Chunks, rests, padding on both sides, going back, rows kept, dropped and repeated, steps that die: 24 walks."""
     model = tiny_llama(torch.float64, num_layers=2)
-    for seed in range(10 * part, 10 * part + 10):
+    for seed in range(6 * part, 6 * part + 6):
         rng = random.Random(seed)
         kept, rewind = Window(rng.randint(1, 7), rng.randint(0, 4)), rng.randint(0, 4)
         cache = WindowCache.for_model(model, 2, kept.newest, kept.sinks, rewind=rewind)
@@ -261,9 +262,14 @@ class Streaming(nn.Module):
         return self.out(torch.cat(out)[None])
 
 
-def streamed(tokens, kept, **changes):
+def streamed(tokens, kept):
     """Logits (T, V) of one text, a token at a time, every place as the cache has it."""
-    model = tiny_llama(torch.float64, **changes)
+    return _streamed(tuple(tokens), kept)
+
+
+@once
+def _streamed(tokens, kept):
+    model = tiny_llama(torch.float64)
     for block in model.blocks:
         block.attn = Streaming(block.attn, model.config, kept)
     return torch.stack([model(torch.tensor([[t]]), torch.tensor([[0]]))[0, 0] for t in tokens])
@@ -302,11 +308,8 @@ def test_generation_goes_past_the_positions_of_a_model_only_where_distances_stay
     prompt = texts((50,))[0]
     turned = WindowCache.for_model(model, 1, 12, 2, turn=Turn(model.config))
     (answer,) = generate(model, [prompt], 60, eos_ids=(), cache=turned)
-    known, expected = list(prompt), []
-    for _ in range(3):
-        expected.append(int(streamed(known, Window(12, 2))[-1].argmax()))
-        known.append(expected[-1])
-    assert len(answer.tokens) == 60 and answer.tokens[:3] == expected
+    said = streamed([*prompt, *answer.tokens[:-1]], Window(12, 2))[len(prompt) - 1 :]
+    assert answer.tokens == said.argmax(-1).tolist() and len(answer.tokens) == 60
     with pytest.raises(ValueError, match="64 positions"):
         generate(model, [prompt], 60, cache=WindowCache.for_model(model, 1, 12, 2))
     plain = WindowCache.for_model(model, 1, 12, 2)
