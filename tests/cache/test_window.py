@@ -21,7 +21,7 @@ from lumen.models.rope import Turn, rope_at, rotate
 from lumen.parts import Window
 
 from ..drafters import Scripted
-from ..tiny import relative_error, tiny_gpt, tiny_llama
+from ..tiny import relative_error, tiny_gpt, tiny_hybrid, tiny_llama
 
 LENGTHS = 47, 9, 30
 CLOSE = 1e-12
@@ -363,3 +363,8 @@ def test_memory_falls_in_the_layers_that_were_trained_with_a_window():
     assert relative_error(logits, shared(torch.tensor([tokens]))[0]) < CLOSE, (
         "layer 1 keeps what layer 2 sees"
     )
+
+
+def test_windows_are_not_enough_for_a_model_with_states():
+    with pytest.raises(ValueError, match="cache_for"):
+        trained_windows(tiny_hybrid(), 1, 20)
