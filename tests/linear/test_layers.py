@@ -365,3 +365,15 @@ def test_states_behind_each_token_of_a_short_forward_are_those_of_single_steps()
         cache.rewind([6, 8])  # what lay behind is void
     single = sum(x.numel() * 8 for layer in range(4) for x in plain.state(layer)) // 2
     assert cache.nbytes == 4 * 2 * single
+
+
+def test_a_rewind_that_the_states_refuse_leaves_the_keys_as_they_were():
+    """Both parts are asked before either goes back."""
+    model = tiny_hybrid(torch.float64)
+    cache, tokens = cache_for(model, 1, 20, rewind=3), torch.tensor([PROMPTS[0]])
+    model(tokens[:, :8], None, cache)
+    with pytest.raises(ValueError, match="none of 6"):
+        cache.rewind([6])
+    assert [part.lengths.tolist() for part in cache.parts] == [[8], [8]]
+    rest = model(tokens[:, 8:], None, cache)
+    assert relative_error(rest, model(tokens)[:, 8:]) < 1e-12
