@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from .paged import PagedCache
     from .pool import BlockPool, PoolCorrupt
     from .prefix import HashPrefix, NoPrefix
+    from .quant_dense import QuantCache
+    from .quant_format import QUANT_FORMATS, QuantFormat
+    from .quant_kivi import KiviStore
+    from .quant_store import QuantStore
     from .radix import RadixPrefix
     from .recurrent import RecurrentCache
     from .select import QuestCache
@@ -40,11 +44,16 @@ _HOME = {
     "cache_for": "layered",
     "with_states": "layered",
     "HashPrefix": "prefix",
+    "KiviStore": "quant_kivi",
     "NoCache": "base",
     "NoPrefix": "prefix",
     "PackedCache": "packed",
     "PagedCache": "paged",
     "PoolCorrupt": "pool",
+    "QUANT_FORMATS": "quant_format",
+    "QuantCache": "quant_dense",
+    "QuantFormat": "quant_format",
+    "QuantStore": "quant_store",
     "QuestCache": "select",
     "RecurrentCache": "recurrent",
     "RadixPrefix": "radix",
@@ -57,6 +66,7 @@ _HOME = {
 }
 
 __all__ = [
+    "QUANT_FORMATS",
     "BlockPool",
     "BlockStore",
     "Cache",
@@ -65,12 +75,16 @@ __all__ = [
     "DynamicCache",
     "EvictingCache",
     "HashPrefix",
+    "KiviStore",
     "LayeredCache",
     "NoCache",
     "NoPrefix",
     "PackedCache",
     "PagedCache",
     "PoolCorrupt",
+    "QuantCache",
+    "QuantFormat",
+    "QuantStore",
     "QuestCache",
     "RadixPrefix",
     "RecurrentCache",

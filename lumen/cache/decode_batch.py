@@ -81,6 +81,7 @@ class DecodeBatch(Cache):
         slots = [s.table[s.start // size] * size + s.start % size for s in segments]
         if len(set(slots)) < len(slots):
             raise ValueError("Two segments write one slot: a sequence takes one new token a step.")
+        self.store.prepare(slots)
         self.tables.copy_(torch.tensor(tables + [[self.store.spare] * self.width] * free))
         self._slots.copy_(torch.tensor(slots + [self.store.spare * size] * free))
         self.pos.copy_(torch.tensor([[s.start for s in segments] + [-1] * free]))

@@ -11,7 +11,7 @@ neighbours of like shape are read together. Yu et al. 2022, Orca, section 3.2 (s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -20,7 +20,6 @@ from torch import Tensor
 from ..attention.core import Mask, attend_with, mask_for
 from ..inputs import INT64, whole
 from .base import Cache
-from .gather import Gather
 from .held import HOLE, places_left
 from .store import BlockStore
 from .traits import Expand, Traits
@@ -58,8 +57,9 @@ class _Group:
         # What a shorter neighbour's table does not hold lies behind its query, where the one mask rule hides it.
         self.k_pos = torch.arange(read_to, device=device).expand(self.rows, -1)
         self.masks: dict[tuple[int | None, bool], Mask] = {}
-        # Nothing older than the new tokens: they are read where they are, not back from the blocks.
-        self._fresh = self.rows == 1 and segments[0].start == 0
+        # Nothing older than the new tokens: they are read where they are, not back from the blocks; from a lossy store
+        # they come back as all others will read them, so that no neighbour and no chunk changes an answer.
+        self._fresh = self.rows == 1 and segments[0].start == 0 and store.traits.lossless
         if store.kept is not None and not self._fresh:
             tables, self.k_pos = windows(segments, store)
             read_to = self.k_pos.shape[1]
@@ -68,7 +68,7 @@ class _Group:
             tables = [[*s.table[:width], *[store.spare] * (width - len(s.table))] for s in segments]
         self._tables = torch.tensor(tables, dtype=torch.int64, device=device)
         self._store, self._read_to = store, read_to
-        self._gather: Gather | None = None
+        self._gather: Callable[[int], tuple[Tensor, Tensor]] | None = None
 
     def queries(self, rows: Tensor) -> Tensor:
         """The row's queries (N, H, 1, D) of these segments, (B, H, T, D)."""
@@ -144,7 +144,7 @@ class PackedCache(Cache):
                 f"Two new tokens at position {twice} of one block table: each would overwrite the other. "
                 "Give a sequence one segment, and the branches of a tree tables of their own."
             )
-        self._slots = torch.tensor(slots, device=device)
+        self._slots, self._places = torch.tensor(slots, device=device), slots
         self.pos = torch.tensor([positions], device=device)
         self.lengths = torch.zeros(1, dtype=torch.int64, device=device)
         self._groups = self._grouped(segments)
@@ -174,6 +174,7 @@ class PackedCache(Cache):
                 f"The segments have {self.pos.shape[1]} tokens, so pos is {tuple(self.pos.shape)}, "
                 f"not {tuple(pos.shape)}; pass the cache's own pos."
             )
+        self.store.prepare(self._places)
 
     @property
     def traits(self) -> Traits:  # type: ignore[override]

@@ -16,13 +16,13 @@ A kernel for paged attention reads the blocks where they lie. Here a layer's blo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from ..inputs import whole, wholes
-from .base import MOST_ROWS, Cache
+from .base import MOST_ROWS, Cache, CacheFull
 from .store import BlockStore, Content
 from .traits import Traits, refuse_gaps
 
@@ -67,14 +67,17 @@ class PagedCache(Cache):
                     copied.append((row, place))
                     readers[block] = left - 1
         fresh = self.store.allocate(sum(grow) + len(copied))[::-1]  # popped in the pool's order
-        pairs, dropped = [], []
+        pairs = [
+            (self.tables[row][place], block) for (row, place), block in zip(copied, fresh[::-1], strict=False)
+        ]
+        try:
+            self.store.copy(pairs)
+        except CacheFull:
+            pool.release(fresh)
+            raise
         for row, place in copied:
-            block = fresh.pop()
-            dropped.append(self.tables[row][place])
-            pairs.append((self.tables[row][place], block))
-            self.tables[row][place] = block
-        self.store.copy(pairs)
-        pool.release(dropped)
+            self.tables[row][place] = fresh.pop()
+        pool.release(block for block, _ in pairs)
         for table, count in zip(self.tables, grow, strict=True):
             table += [fresh.pop() for _ in range(count)]
         self._reserved = lengths
@@ -85,6 +88,11 @@ class PagedCache(Cache):
             refuse_gaps(pos, self.lengths)  # on a GPU this look would stall the stream
         if self._reserved is None:
             self.reserve(torch.maximum(self.lengths, pos.amax(1) + 1).tolist())
+        try:
+            self.store.prepare(self._slots_of(pos))
+        except CacheFull:
+            self.rewind(self.lengths)  # the blocks that were just reserved
+            raise
         ends, self._reserved = self._reserved, None
         assert ends is not None
         size = self.store.block_size
@@ -100,6 +108,13 @@ class PagedCache(Cache):
         # A row of this batch that rests keeps its length; one that writes ends behind its last new position.
         after = torch.maximum(self.lengths, pos.amax(1) + 1)
         self._k_pos = torch.where(positions < after[:, None], positions, -1)
+
+    def _slots_of(self, pos: Tensor) -> Iterator[int]:
+        """The slots of the new tokens, row by row, for a store that asks: it costs a look at the device."""
+        size, spare = self.store.block_size, self.store.spare
+        for table, row in zip(self.tables, pos.tolist(), strict=True):
+            for p in row:
+                yield (table[p // size] if p >= 0 else spare) * size + max(p, 0) % size
 
     def update(
         self, layer: int, k: Tensor, v: Tensor, pos: Tensor, q: Tensor | None = None
@@ -184,7 +199,11 @@ class PagedCache(Cache):
         if self.tables[row]:
             raise ValueError(f"Row {row} holds tokens; a swapped sequence comes back into an empty row.")
         blocks = self.store.allocate(-(-content.length // self.store.block_size))
-        self.store.put(blocks, content)
+        try:
+            self.store.put(blocks, content)
+        except CacheFull:
+            self.store.pool.release(blocks)
+            raise
         self.tables[row] = blocks
         self.lengths[row] = content.length
 

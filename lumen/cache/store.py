@@ -12,7 +12,7 @@ and come back (`pack`, `unpack`). A slot is `block * block_size + place`; a posi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from ..config import ModelConfig
+from ..formats import dtype_name
 from ..inputs import whole
 from ..parts import Window
 from ..runtime import refuse_beyond_memory
@@ -34,13 +35,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Content:
-    """What some positions of one sequence hold, away from the blocks: planes (layers, length, Hkv, ...)."""
+    """What the first `length` positions of a sequence hold, away from the blocks: planes (layers, length, Hkv, ...), or
+    what else a kind of store makes of them."""
 
     planes: tuple[Tensor, ...]
-
-    @property
-    def length(self) -> int:
-        return self.planes[0].shape[1]
+    length: int
 
     @property
     def nbytes(self) -> int:
@@ -54,6 +53,9 @@ class BlockStore:
     """
 
     traits = Traits()
+    fixed_shapes = (
+        True  # of what reads and writes do, whatever comes: a compiled step may run over this store
+    )
 
     def __init__(
         self,
@@ -66,6 +68,7 @@ class BlockStore:
         num_blocks, block_size = whole(num_blocks, "num_blocks", 1), whole(block_size, "block_size", 1, 2**20)
         self.num_layers = len(config.storing_layers)  # a layer that reads another's keys takes no memory
         heads, *widths = stored_dims(config)
+        self.dtype, self._plain = dtype, [(self.num_layers, heads, width) for width in widths]
         shape = self.num_layers, num_blocks + 1, block_size, heads
         self._kept = self._layout(widths, dtype)
         self._widths = {
@@ -119,6 +122,17 @@ class BlockStore:
     def device(self) -> torch.device:
         return self.planes[0].device
 
+    @property
+    def kind(self) -> str:
+        """What a user would call it: the number format of what is held."""
+        return dtype_name(self.dtype)
+
+    def prepare(self, slots: Iterable[int]) -> None:
+        """Told once, before the layers write: the slots of a forward in the order of its tokens.
+
+        CacheFull changes nothing. Plain blocks need not know, and do not look at `slots`.
+        """
+
     def write(self, layer: int, slots: Tensor, k: Tensor, v: Tensor) -> None:
         """Store k (N, Hkv, D), v (N, Hkv, Dv) in the slots (N,) of a layer."""
         for plane, new in zip(self._slots[layer], self.pack(k, v), strict=True):
@@ -128,7 +142,7 @@ class BlockStore:
         """One layer's blocks (N,) in this order: k (N, block_size, Hkv, D) and v (N, block_size, Hkv, Dv), copies."""
         return self.unpack(self.split(tuple(pool.index_select(0, blocks) for pool in self.pools[layer])))
 
-    def gather(self, tables: Tensor, length: int) -> Gather:
+    def gather(self, tables: Tensor, length: int) -> Callable[[int], tuple[Tensor, Tensor]]:
         """`read` for all layers of one forward: positions 0 to `length` of tables (rows, width)."""
         return Gather(self, tables, length)
 
@@ -169,7 +183,7 @@ class BlockStore:
     def take(self, blocks: Sequence[int], length: int) -> Content:
         """Copy the first `length` positions of a table to host memory, as they are stored."""
         slots = self._slots_of(blocks, length)
-        return Content(tuple(p.flatten(1, 2).index_select(1, slots).cpu() for p in self.planes))
+        return Content(tuple(p.flatten(1, 2).index_select(1, slots).cpu() for p in self.planes), length)
 
     def put(self, blocks: Sequence[int], content: Content) -> None:
         """Bring content back into the blocks of a table, which need not be those it came from."""
@@ -196,19 +210,21 @@ class BlockStore:
 
         ValueError when they are not of this store's model.
         """
-        packed = self.pack(k, v) if k.dim() == v.dim() == 4 else ()
-        want = [(p.shape[0], *p.shape[3:]) for p in self.planes]
-        if [(p.shape[0], *p.shape[2:]) for p in packed] != want or k.shape[1] != v.shape[1]:
+        self._check_plain(k, v)
+        return Content(self.pack(k, v), k.shape[1])
+
+    def _check_plain(self, k: Tensor, v: Tensor) -> None:
+        want = self._plain
+        if [(*x.shape[:1], *x.shape[2:]) for x in (k, v)] != want or k.shape[1] != v.shape[1]:
             raise ValueError(
                 f"Keys and values of this model are {want[0]} and {want[1]} with a length behind the layers, "
                 f"got {tuple(k.shape)} and {tuple(v.shape)}."
             )
-        if any(new.dtype != plane.dtype for new, plane in zip(packed, self.planes, strict=True)):
+        if k.dtype != self.dtype or v.dtype != self.dtype:
             raise ValueError(
-                f"This store holds {self.planes[0].dtype}, and keys and values of {k.dtype} and {v.dtype} were given; "
+                f"This store holds {self.dtype}, and keys and values of {k.dtype} and {v.dtype} were given; "
                 "let both sides compute in one dtype."
             )
-        return Content(packed)
 
     def _slots_of(self, blocks: Sequence[int], length: int) -> Tensor:
         first = torch.tensor(list(blocks), dtype=torch.int64, device=self.device) * self.block_size
@@ -218,6 +234,11 @@ class BlockStore:
         """Raise PoolCorrupt unless every reference is explained by a table or the prefix cache."""
         tables = [table for cache in self.caches for table in cache.tables]
         self.pool.audit([*tables, self.prefix.blocks()])
+
+    @property
+    def block_bytes(self) -> int:
+        """What one block takes, in all layers."""
+        return sum(plane[:, 0].nbytes for plane in self.planes)
 
     @property
     def nbytes(self) -> int:

@@ -42,6 +42,7 @@ from lumen.cost.memory import (
     mla_bytes_per_token,
     mla_ratio,
     overtaking_batch,
+    quantized_bytes_per_token,
     receptive_field,
     wasted_share,
 )
@@ -149,6 +150,7 @@ __all__ = [
     "predict_mixed",
     "predict_prefill",
     "prefill_flops",
+    "quantized_bytes_per_token",
     "read_speedup",
     "receptive_field",
     "requests_per_s",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lumen.cache.quant_format import QUANT_FORMATS
 from lumen.cost.linear import state_bytes
 from lumen.cost.shapes import weight_bytes, weight_storage
 from lumen.formats import bytes_per_value
@@ -36,6 +37,21 @@ def kv_bytes(
     windows = (config.window_of(layer) for layer in config.storing_layers)
     held = sum(tokens if window is None else min(tokens, window) for window in windows)
     return config.cache_dims.stored * held * batch * bytes_per_value(dtype)
+
+
+def quantized_bytes_per_token(config: ModelConfig, kind: str, block_size: int = 32) -> float:
+    """κ of a quantized cache, "int8", "int4", "kivi" or "kivi-2", scales included. [B]
+
+    KIVI's keys share a scale over the `block_size` tokens of a block. What it keeps whole beside is
+    `QuantFormat.open_bytes`, a constant for each sequence.
+
+    >>> from lumen.config import CONFIGS
+    >>> quantized_bytes_per_token(CONFIGS["llama-3-8b"], "int8") / kv_bytes_per_token(CONFIGS["llama-3-8b"])
+    0.5078125
+    """
+    if kind not in QUANT_FORMATS:
+        raise ValueError(f"Unknown kind of cache {kind!r}. Known: {', '.join(QUANT_FORMATS)}.")
+    return QUANT_FORMATS[kind].bytes_per_token(config, block_size)
 
 
 def mla_bytes_per_token(layers: int, latent: int, rope: int, dtype: object = "bf16") -> float:

@@ -20,8 +20,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..cache.paged import BlockStore
 from ..cache.pool import BlockPool
-from .disagg_workers import DECODE, PREFILL, Job, Pool, work
+from .disagg_workers import DECODE, PREFILL, Job, MakeStore, Pool, work
 from .request import Request, TokenLogprobs
 from .scheduler import Limits, Scheduler
 
@@ -62,13 +63,15 @@ def serve(
     layerwise: bool = True,
     arrivals: Sequence[float] | None = None,
     limits: Limits | None = None,
+    make_store: MakeStore = BlockStore.for_model,
     threads: int = 1,
     timeout: float = 300.0,
 ) -> Result:
     """Answer `requests` with two worker processes; answers equal those of one engine.
 
     `load` makes the model in each process and must be importable there, such as
-    `functools.partial(lumen.load, "smollm2-135m")`. `arrivals` are seconds after both are ready, default all 0. Raises
+    `functools.partial(lumen.load, "smollm2-135m")`. `arrivals` are seconds after both are ready, default all 0.
+    `make_store` is the decode engine's, and importable too: what travels is plain, and packed where it arrives. Raises
     ValueError for a request that fits no pool, RuntimeError with the worker's words if one fails, TimeoutError.
     """
     for request in requests:
@@ -91,7 +94,8 @@ def serve(
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
         job = Job(
-            load, list(requests), offsets, (prefill, decode), layerwise, limits or Limits(), threads, f"{folder}/meet"
+            load, list(requests), offsets, (prefill, decode), layerwise, limits or Limits(), make_store, threads,
+            f"{folder}/meet"
         )  # fmt: skip
         told = context.SimpleQueue()
         workers = [context.Process(target=work, args=(job, rank, told), daemon=True) for rank in (0, 1)]

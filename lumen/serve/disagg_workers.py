@@ -22,6 +22,7 @@ from .runner import Outcome, Runner
 from .scheduler import Limits
 
 PREFILL, DECODE = 0, 1  # ranks
+MakeStore = Callable[[Any, int, int], BlockStore]  # of a model, a number of blocks, and their size
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Job:
     pools: tuple[Pool, Pool]
     layerwise: bool
     limits: Limits
+    make_store: MakeStore
     threads: int
     meeting: str  # a file through which the two find each other
 
@@ -161,8 +163,9 @@ def _decode(job: Job, model: Any) -> tuple[dict[str, list[Delta]], dict[str, flo
     """Step the engine over whatever has arrived; a thread receives."""
     pool = job.pools[DECODE]
     engine = Engine(
-        model, num_blocks=pool.num_blocks, block_size=pool.block_size, prefix="none", limits=job.limits
-    )
+        model, num_blocks=pool.num_blocks, block_size=pool.block_size, prefix="none", limits=job.limits,
+        make_store=job.make_store,
+    )  # fmt: skip
     inbox: queue.Queue[tuple[str, _First, Tensor] | None] = queue.Queue()
     arrived: dict[str, float] = {}
     requests = {r.id: r for r in job.requests}

@@ -76,5 +76,15 @@ class Bucketed:
 
 
 def forward_for(model: Model, store: BlockStore, told: Told) -> Forward:
-    """Who computes the steps of this model."""
+    """Who computes the steps of this model. ValueError where the store cannot follow: KIVI a graph, or a window."""
+    if store.kept is not None and not store.fixed_shapes:
+        raise ValueError(
+            f"{type(store).__name__} knows which blocks are full by filling them in order, and a window ({store.kept}) "
+            "gives them back; keep the window plain, as int8 or as int4."
+        )
+    if isinstance(model, Compiled) and not store.fixed_shapes:
+        raise ValueError(
+            f"{type(store).__name__} writes and reads in shapes that change with every step, and a compiled graph is "
+            "made for one; serve the model uncompiled, or keep the cache as int8 or int4."
+        )
     return Bucketed(model, store, told) if isinstance(model, Compiled) else Packed(model, store, told)

@@ -9,11 +9,13 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 from ..arguments import Number, Whole, place, quoted, size, text
+from ..serve.kv_cache import PLAIN, Kept, KvCache, kept, kv_cache
 
 if TYPE_CHECKING:
     from .api.service import Settings
 
 SECONDS = Number(0, 86400)
+USER = 2048  # tokens of a user, where users are counted
 
 
 def add_parser(subparsers: Any) -> None:
@@ -48,7 +50,15 @@ def add_parser(subparsers: Any) -> None:
     engine.add_argument(
         "--token-budget", type=Whole(), default=256, help="tokens in one step, prompts included"
     )
-    engine.add_argument("--block-size", type=Whole(), default=16, help="positions in one cache block")
+    engine.add_argument(
+        "--kv-cache",
+        type=kv_cache,
+        default=PLAIN.name,
+        help="how keys and values are kept: plain, int8, int4, kivi or kivi-2",
+    )
+    engine.add_argument(
+        "--block-size", type=Whole(), help="positions in one cache block; 16, or 32 for kivi if left out"
+    )
     engine.add_argument("--num-blocks", type=Whole(), help="cache blocks; overrides --memory")
     engine.add_argument("--memory", type=size, default="1G", help="memory for the cache, such as 512M or 2G")
     engine.add_argument("--policy", default="continuous", choices=("continuous", "dynamic", "static"))
@@ -87,9 +97,10 @@ def serve_command(options: argparse.Namespace) -> None:
     try:
         engine, tokenizer = in_passing_thread(_engine, options)  # the only team left is the engine thread's
         name = options.served_model_name or str(options.model)
-        app = create_app(engine, tokenizer, name, _settings(options, key))
+        told = _kept(options.kv_cache, engine)
+        app = create_app(engine, tokenizer, name, _settings(options, key, told))
         card = app.state.service.card
-        what = f"Lumen serves {name} ({card.max_len} tokens of context, {options.max_seqs} sequences at once)"
+        what = f"Lumen serves {name} ({card.max_len} tokens of context, {options.max_seqs} sequences at once; {told})"
         serve(app, listener, what, options.access_log)
     finally:
         listener.close()
@@ -128,7 +139,7 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _settings(options: argparse.Namespace, key: str | None) -> Settings:
+def _settings(options: argparse.Namespace, key: str | None, told: Kept | None = None) -> Settings:
     from .api.service import Settings
 
     return Settings(
@@ -138,7 +149,14 @@ def _settings(options: argparse.Namespace, key: str | None) -> Settings:
         patience=options.patience,
         api_key=key,
         origins=tuple(options.allow_origin),
+        kept=told,
     )
+
+
+def _kept(kind: KvCache, engine: Any) -> Kept:
+    """What the start line and /metrics say of the cache; users of 2,048 tokens, or of what the model takes."""
+    config, store = engine.model.config, engine.store
+    return kept(kind, config, store.dtype, min(USER, config.max_positions), store.block_size)
 
 
 def _engine(options: argparse.Namespace) -> tuple[Any, Any]:
@@ -155,36 +173,40 @@ def _engine(options: argparse.Namespace) -> tuple[Any, Any]:
     )
     model, tokenizer = load(options.model)
     model.warm_up()
-    num_blocks = options.num_blocks or blocks_in(options.memory, model, options.block_size, options.max_seqs)
-    check_memory(num_blocks, model, options.block_size)
+    kind: KvCache = options.kv_cache
+    block_size = options.block_size or kind.block_size
+    num_blocks = options.num_blocks or blocks_in(options.memory, model, block_size, options.max_seqs, kind)
+    check_memory(num_blocks, model, block_size, options.max_seqs, kind)
     prefix = "none" if options.no_prefix_cache else "radix"
     engine = Engine(
-        model, tokenizer, num_blocks=num_blocks, block_size=options.block_size, prefix=prefix, limits=limits
-    )
+        model, tokenizer, num_blocks=num_blocks, block_size=block_size, prefix=prefix, limits=limits,
+        make_store=kind.maker(options.max_seqs),
+    )  # fmt: skip
     return engine, tokenizer
 
 
-def blocks_in(memory: int, model: Any, block_size: int, max_seqs: int) -> int:
+def blocks_in(memory: int, model: Any, block_size: int, max_seqs: int, kind: KvCache = PLAIN) -> int:
     """How many cache blocks `memory` bytes hold; no more than all sequences at full length could use."""
-    config = model.config
-    per_block = block_bytes(model, block_size)
-    fits = int(memory // per_block)
+    config, dtype = model.config, next(model.parameters()).dtype
+    per_block = kind.block_bytes(config, dtype, block_size)
+    beside = max_seqs * kind.sequence_bytes(config, dtype, block_size)
+    fits = int((memory - beside) // per_block)
     if fits < 1:
         raise ValueError(
             f"--memory {memory} bytes hold no block of {block_size} positions, which takes {int(per_block)} bytes "
-            f"for {config.name}; give more, or a smaller --block-size."
+            f"for {config.name}{_also(beside, max_seqs)}; give more, or a smaller --block-size."
         )
     return min(fits, max_seqs * -(-config.max_positions // block_size))
 
 
-def block_bytes(model: Any, block_size: int) -> float:
-    """Bytes of one cache block."""
-    from .. import cost
-
-    return block_size * cost.kv_bytes_per_token(model.config, next(model.parameters()).dtype)
+def _also(beside: float, max_seqs: int) -> str:
+    """What the sentence adds for kinds that keep something beside their blocks."""
+    return f", beside {int(beside)} bytes for {max_seqs} sequences (--max-seqs)" if beside else ""
 
 
-def check_memory(num_blocks: int, model: Any, block_size: int) -> None:
+def check_memory(
+    num_blocks: int, model: Any, block_size: int, max_seqs: int = 0, kind: KvCache = PLAIN
+) -> None:
     """ValueError if the blocks are more than the memory of this machine: asking for them would end the process."""
     from ..hardware.identity import memory_bytes
 
@@ -195,7 +217,9 @@ def check_memory(num_blocks: int, model: Any, block_size: int) -> None:
         there = float(torch.cuda.mem_get_info(where)[1])
     else:
         there = memory_bytes()
-    asked = num_blocks * block_bytes(model, block_size)
+    config, dtype = model.config, next(model.parameters()).dtype
+    asked = num_blocks * kind.block_bytes(config, dtype, block_size)
+    asked += max_seqs * kind.sequence_bytes(config, dtype, block_size)
     if there and asked > there:
         raise ValueError(
             f"{num_blocks} cache blocks of {block_size} positions take {asked / 2**30:,.1f} GiB for "

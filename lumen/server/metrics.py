@@ -18,6 +18,7 @@ with extra("serve"):
     from prometheus_client.registry import Collector
 
 from ..serve.counters import Counters
+from ..serve.kv_cache import PLAIN, Kept
 from ..serve.request import Delta, Request, Times
 from .worker import EngineState, Observer
 
@@ -57,7 +58,7 @@ class Metrics(Observer):
 
     content_type = CONTENT_TYPE_LATEST
 
-    def __init__(self, model_name: str, state: Callable[[], EngineState]):
+    def __init__(self, model_name: str, state: Callable[[], EngineState], kept: Kept | None = None):
         self._registry = CollectorRegistry()
         self._timelines: dict[str, _Timeline] = {}
         label, value = ("model_name",), (model_name,)
@@ -72,7 +73,7 @@ class Metrics(Observer):
             registry=self._registry,
         )  # fmt: skip
         self._ended = {reason: ended.labels(*value, reason) for reason in REASONS}
-        self._registry.register(_EngineCollector(model_name, state))
+        self._registry.register(_EngineCollector(model_name, state, kept))
 
     def text(self) -> bytes:
         """The exposition format of Prometheus."""
@@ -142,8 +143,8 @@ class Metrics(Observer):
 class _EngineCollector(Collector):
     """The engine's own numbers, as they were after its last step."""
 
-    def __init__(self, model_name: str, state: Callable[[], EngineState]):
-        self._labels, self._state = [model_name], state
+    def __init__(self, model_name: str, state: Callable[[], EngineState], kept: Kept | None):
+        self._labels, self._state, self._kept = [model_name], state, kept
 
     def collect(self) -> Iterator[Metric]:
         state = self._state()
@@ -167,8 +168,29 @@ class _EngineCollector(Collector):
                 family = kind(f"lumen:{name}", text, labels=["model_name"])
                 family.add_metric(self._labels, value)
                 yield family
+        if self._kept is not None:
+            yield from self._cache(self._kept)
         if state.counters.accepted_per_position:  # somebody drafts
             yield from self._drafts(state.counters)
+
+    def _cache(self, kept: Kept) -> Iterator[Metric]:
+        """How keys and values are kept: constants, so that a dashboard can put servers beside each other."""
+        labels = ["model_name", "cache_dtype", "block_size"]
+        info = GaugeMetricFamily("lumen:cache_config_info", "How keys and values are kept.", labels=labels)
+        info.add_metric([*self._labels, kept.name, str(kept.block_size)], 1)
+        token = GaugeMetricFamily(
+            "lumen:kv_cache_bytes_per_token",
+            "Bytes that a token takes, scales included.",
+            labels=["model_name"],
+        )
+        token.add_metric(self._labels, kept.bytes_per_token)
+        users = GaugeMetricFamily(
+            "lumen:kv_cache_users_per_gib", "Sequences of so many tokens that a GiB holds, in this kind and plain.",
+            labels=["model_name", "tokens", "cache_dtype"],
+        )  # fmt: skip
+        for name, count in {PLAIN.name: kept.plain_users, kept.name: kept.users}.items():
+            users.add_metric([*self._labels, str(kept.length), name], count)
+        yield from (info, token, users)
 
     def _drafts(self, counters: Counters) -> Iterator[Metric]:
         found = {

@@ -7,14 +7,16 @@ from lumen.cache import BlockStore, DecodeBatch, LayeredCache, PackedCache, Segm
 from lumen.parts import Latent
 
 from ..tiny import relative_error, tiny_llama
-from .kinds import Int8Store
+from .kinds import kivi, quantized
 
 
-@pytest.mark.parametrize("kind", [BlockStore, Int8Store])
+@pytest.mark.parametrize(
+    "make", [BlockStore.for_model, quantized("int8"), quantized("int4"), kivi("kivi"), kivi("kivi-2")]
+)
 @pytest.mark.parametrize(("rows", "width", "length"), [(1, 1, 1), (1, 4, 11), (3, 2, 5), (5, 3, 9)])
-def test_gathered_blocks_are_those_of_the_tables(kind, rows, width, length):
+def test_gathered_blocks_are_those_of_the_tables(make, rows, width, length):
     """Against PyTorch's own indexing of what was written, blocks shared between rows among them."""
-    store = kind.for_model(tiny_llama(), 20, 3)
+    store = make(tiny_llama(), 20, 3)
     torch.manual_seed(0)
     k, v = torch.randn(3, 60, 3, 8), torch.randn(3, 60, 3, 8)
     for layer in range(3):

@@ -1,4 +1,4 @@
-"""What only some kinds do: int8 in the engine, layers that share, latents that are read expanded."""
+"""What only some kinds do: codes that travel, layers that share, latents that are read expanded."""
 
 from __future__ import annotations
 
@@ -6,39 +6,16 @@ import pytest
 import torch
 
 from lumen.cache import BlockStore, Cache, DynamicCache, NoCache, RecurrentCache, StaticCache, Tree
-from lumen.decode import generate, pad
-from lumen.serve.engine import Engine
-from lumen.serve.request import Request
+from lumen.decode import pad
 
 from ..tiny import relative_error, tiny_llama
-from .kinds import Int8Store
+from .kinds import kivi, quantized
 
 PROMPTS = [[5, 9, 2, 7, 1, 3, 3, 8, 30, 12, 4], [11, 0], [7, 7, 21, 60, 2, 9]]
 
 
-def test_int8_blocks_serve_in_the_engine_at_a_fraction_of_the_bytes():
-    """Chunks, preemption by swap and a prefix cache run over a store that is not made of keys and values."""
-    model = tiny_llama(head_dim=32)
-    plain = Engine(model, num_blocks=40, block_size=4)
-    engine = Engine(model, num_blocks=40, block_size=4, make_store=Int8Store.for_model)
-    assert engine.store.nbytes / plain.store.nbytes == pytest.approx(
-        (1 + 4 / 32) / 4
-    )  # int8 and its scale against fp32
-    answers: dict[str, list[int]] = {}
-    for turn in range(2):
-        for i, prompt in enumerate(PROMPTS):
-            engine.add(Request(f"{turn}{i}", tuple(prompt), 8, eos_ids=()))
-        for delta in engine.stream():
-            answers.setdefault(delta.request_id, []).extend(delta.tokens)
-        engine.scheduler.audit()
-    for i, prompt in enumerate(PROMPTS):
-        with Int8Store.for_model(model, 10, 4).rows(1) as cache:
-            (alone,) = generate(model, [prompt], 8, eos_ids=(), cache=cache)
-        assert answers[f"0{i}"] == answers[f"1{i}"] == alone.tokens
-
-
 def test_a_swapped_int8_row_comes_back_bit_for_bit():
-    store = Int8Store.for_model(tiny_llama(), 6, 4)
+    store = quantized("int8")(tiny_llama(), 6, 4)
     for plane in store.planes:
         plane.copy_(torch.randint(-9, 9, plane.shape))
     content = store.take([4, 1], 7)
@@ -128,9 +105,10 @@ def test_a_state_is_no_cache_of_keys_and_the_other_way_round():
         states.read(0)
 
 
-def test_a_tree_over_int8_blocks_needs_nothing_of_them():
+@pytest.mark.parametrize("make", [quantized("int8"), kivi("kivi")])
+def test_a_tree_over_blocks_of_codes_needs_nothing_of_them(make):
     model = tiny_llama(torch.float64)
-    cache = Int8Store.for_model(model, 20, 4).rows(3)
+    cache = make(model, 20, 4).rows(3)
     model(*pad(PROMPTS), cache)
     tree = Tree(cache, [[-1, 0, 0, 2]] * 3)
     logits = model(torch.tensor([[1, 2, 3, 4]] * 3), tree.pos, tree)

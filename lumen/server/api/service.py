@@ -18,6 +18,7 @@ from starlette.responses import Response
 
 from ...io.chat import BadTemplate
 from ...io.tokenizer import TextTokenizer
+from ...serve.kv_cache import Kept
 from ...version import __version__
 from ..metrics import Metrics
 from ..worker import EngineWorker
@@ -46,6 +47,7 @@ class Settings:
     patience: float = 60.0  # with a client that reads nothing
     api_key: str | None = None
     origins: tuple[str, ...] = ()  # web pages that may call; none by default
+    kept: Kept | None = None  # how the cache is kept, for /metrics
 
 
 class Service:
@@ -61,7 +63,7 @@ class Service:
             eos_ids=frozenset(config.eos_ids),
             most_sequences=engine.scheduler.limits.max_seqs + settings.max_queue,
         )
-        self.metrics = Metrics(name, lambda: self.worker.state)
+        self.metrics = Metrics(name, lambda: self.worker.state, settings.kept)
         self.worker = EngineWorker(engine, self.card.most_sequences, self.metrics)
         self.created = int(time.time())
         self.version = f"lumen-{__version__}"
