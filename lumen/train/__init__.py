@@ -7,6 +7,5 @@ gptlite     the character model of the course
 variants    its conversions to a smaller cache
 uptrain     one of them, trained on for a twentieth of the original steps
 results     what that did to the loss, in pairs with a control
-recall       whether a state of fixed size remembers pairs as keys and values do
-recall_task  what such models are asked
+recall      whether a state of fixed size remembers pairs as keys and values do; asked in recall_task
 """

@@ -9,6 +9,7 @@ from typing import get_args
 import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from lumen import cost
@@ -25,6 +26,7 @@ from lumen.config import CONFIGS, ModelConfig
 from lumen.decode import NgramDrafter, generate, pad
 from lumen.hardware import CHIPS
 from lumen.models import Llama
+from lumen.models.counts import operators
 from lumen.models.describe import weights
 from lumen.models.linear_attention import LinearAttention
 from lumen.models.passing import Channels, Pass
@@ -377,3 +379,44 @@ def test_a_rewind_that_the_states_refuse_leaves_the_keys_as_they_were():
     assert [part.lengths.tolist() for part in cache.parts] == [[8], [8]]
     rest = model(tokens[:, 8:], None, cache)
     assert relative_error(rest, model(tokens)[:, 8:]) < 1e-12
+
+
+@pytest.mark.parametrize("rule", ["gated", "delta", "gated_delta"])
+def test_operators_are_about_as_many_as_torch_starts(rule):
+    """Of a decode step, within a tenth: views and what only looks or changes nothing left out."""
+    silent = (
+        "view",
+        "split",
+        "transpose",
+        "slice",
+        "select",
+        "squeeze",
+        "expand",
+        "alias",
+        "unflatten",
+        "mT",
+        "flatten",
+    )
+    silent += ("to.dtype", "reshape", "promote", "matmul", "chunk", "item", "is_nonzero", "repeat_interleave")
+
+    class Count(TorchDispatchMode):
+        def __init__(self):
+            super().__init__()
+            self.names: list[str] = []
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            self.names += [] if any(word in func.name() for word in silent) else [func.name()]
+            return func(*args, **(kwargs or {}))
+
+    counted = []
+    for layers in ((0,), ALL):
+        model = tiny_hybrid(rule=rule, layers=layers)
+        cache, token = cache_for(model, 1, 9), torch.ones(1, 1, dtype=torch.int64)
+        with torch.inference_mode():
+            for _ in range(3):
+                model(token, None, cache)
+            with Count() as seen:
+                model(token, None, cache)
+        counted.append((len(seen.names), operators(model.config)))
+    for found, said in counted:
+        assert said == pytest.approx(found, rel=0.1), counted
