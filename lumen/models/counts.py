@@ -19,7 +19,7 @@ def operators(config: ModelConfig) -> int:
     checks, norm and head. Experts are not counted: how many run depends on the tokens.
 
     A linear layer has, in the place of attention, cache writes and RoPE, a multiply-add for each tap of its convolution
-    and 26 more: SiLU, lengths of queries and keys, the state written and read, norm, gate. Decay is 7, the delta rule 4.
+    and 26 more: SiLU, lengths of queries and keys, the state written and read, norm, gate. Decay is 7, delta 4.
     """
     rope = 3 if config.positions == "rope" else 0
     biases = 4 if config.bias else 0
