@@ -54,7 +54,7 @@ def add_parser(subparsers: Any) -> None:
         "--kv-cache",
         type=kv_cache,
         default=PLAIN.name,
-        help="how keys and values are kept: plain, int8, int4, kivi or kivi-2",
+        help="how keys and values are kept: plain, int8, int4, kivi, kivi-2 or window:N+S (newest N, first S)",
     )
     engine.add_argument(
         "--block-size", type=Whole(), help="positions in one cache block; 16, or 32 for kivi if left out"
@@ -164,6 +164,12 @@ def _engine(options: argparse.Namespace) -> tuple[Any, Any]:
     from ..serve.engine import Engine
     from ..serve.scheduler import Limits
 
+    kind: KvCache = options.kv_cache
+    if kind.window is not None and not options.no_prefix_cache:
+        raise ValueError(
+            f"--kv-cache {kind.name} gives blocks back while it answers, and a prefix cache remembers a prompt by "
+            "every block from its first on; add --no-prefix-cache."
+        )
     limits = Limits(
         options.max_seqs,
         options.token_budget,
@@ -173,19 +179,22 @@ def _engine(options: argparse.Namespace) -> tuple[Any, Any]:
     )
     model, tokenizer = load(options.model)
     model.warm_up()
-    kind: KvCache = options.kv_cache
     block_size = options.block_size or kind.block_size
-    num_blocks = options.num_blocks or blocks_in(options.memory, model, block_size, options.max_seqs, kind)
+    num_blocks = options.num_blocks or blocks_in(
+        options.memory, model, block_size, options.max_seqs, kind, options.token_budget
+    )
     check_memory(num_blocks, model, block_size, options.max_seqs, kind)
     prefix = "none" if options.no_prefix_cache else "radix"
     engine = Engine(
         model, tokenizer, num_blocks=num_blocks, block_size=block_size, prefix=prefix, limits=limits,
-        make_store=kind.maker(options.max_seqs),
+        make_store=kind.maker(options.max_seqs), kept=kind.window,
     )  # fmt: skip
     return engine, tokenizer
 
 
-def blocks_in(memory: int, model: Any, block_size: int, max_seqs: int, kind: KvCache = PLAIN) -> int:
+def blocks_in(
+    memory: int, model: Any, block_size: int, max_seqs: int, kind: KvCache = PLAIN, chunk: int = 1
+) -> int:
     """How many cache blocks `memory` bytes hold; no more than all sequences at full length could use."""
     config, dtype = model.config, next(model.parameters()).dtype
     per_block = kind.block_bytes(config, dtype, block_size)
@@ -196,7 +205,7 @@ def blocks_in(memory: int, model: Any, block_size: int, max_seqs: int, kind: KvC
             f"--memory {memory} bytes hold no block of {block_size} positions, which takes {int(per_block)} bytes "
             f"for {config.name}{_also(beside, max_seqs)}; give more, or a smaller --block-size."
         )
-    return min(fits, max_seqs * -(-config.max_positions // block_size))
+    return min(fits, max_seqs * kind.blocks(config.max_positions, block_size, chunk))
 
 
 def _also(beside: float, max_seqs: int) -> str:
