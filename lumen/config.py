@@ -11,7 +11,9 @@ from typing import Literal
 
 from .parts import CacheDims, Experts, Latent, LinearLayers, RopeScaling
 
-Family = Literal["llama", "mistral", "qwen2", "qwen3", "gemma3", "mixtral", "qwen3_moe", "gptlite"]
+Family = Literal[
+    "llama", "mistral", "qwen2", "qwen3", "gemma3", "mixtral", "qwen3_moe", "deepseek_v2", "deepseek_v3", "gptlite"
+]  # fmt: skip
 
 # The most of each that a description may ask for, well above every published model: whatever walks over layers or makes
 # tables of positions ends in time.
@@ -39,7 +41,7 @@ class ModelConfig:
 
     `bias` is a bias in every linear layer, `qkv_bias` in q, k and v alone. `qk_norm` normalises each head's query
     and key before RoPE. `post_norms` normalises also what attention and MLP give. `query_scale` multiplies the
-    scores, 1/sqrt(head_dim) if None. `local_theta` is RoPE's base in the windowed layers where it differs.
+    scores, 1/sqrt(width of a key) if None. `local_theta` is RoPE's base in the windowed layers where it differs.
     `kv_from[i]` is the layer whose keys and values layer i reads; its own if empty. `linear` says which layers carry a
     state instead of keys and values, and how.
     """
@@ -81,8 +83,9 @@ class ModelConfig:
     def __post_init__(self) -> None:
         for field in ("eos_ids", "full_layers", "kv_from"):  # lists, when they come from a file
             object.__setattr__(self, field, tuple(getattr(self, field)))
-        if isinstance(self.linear, dict):  # out of a checkpoint's JSON
-            object.__setattr__(self, "linear", LinearLayers(**self.linear))
+        for field, kind in (("experts", Experts), ("latent", Latent), ("linear", LinearLayers)):
+            if isinstance(getattr(self, field), dict):  # out of a checkpoint's JSON
+                object.__setattr__(self, field, kind(**getattr(self, field)))
         if self.positions == "learned":
             object.__setattr__(self, "family", "gptlite")
         for field, most in LIMITS.items():
@@ -106,7 +109,9 @@ class ModelConfig:
                 f"{self.num_heads} query heads cannot be shared evenly by {self.num_kv_heads} key/value heads; "
                 "num_heads must be a multiple of num_kv_heads."
             )
-        if self.positions == "rope" and self.head_dim % 2:
+        if self.latent is not None:
+            self._check_latent(self.latent)
+        if self.positions == "rope" and self.rotary % 2:
             raise ValueError(f"RoPE turns pairs of channels, so head_dim must be even, got {self.head_dim}.")
         if self.window is not None and (not _whole(self.window) or self.window < 1):
             raise ValueError(
@@ -123,9 +128,9 @@ class ModelConfig:
         if self.linear is not None:
             self._check_linear(self.linear)
         scaling = self.rope_scaling
-        if scaling is not None and scaling.kind == "divisors" and len(scaling.divisors) != self.head_dim // 2:
+        if scaling is not None and scaling.kind == "divisors" and len(scaling.divisors) != self.rotary // 2:
             raise ValueError(
-                f"Heads of {self.head_dim} channels turn {self.head_dim // 2} pairs; "
+                f"Heads of {self.rotary} channels turn {self.rotary // 2} pairs; "
                 f"there are {len(scaling.divisors)} rotary divisors."
             )
 
@@ -147,6 +152,20 @@ class ModelConfig:
                 f"Layers {both} are to see everything (full_layers) and to be linear; a layer is one or the other."
             )
 
+    def _check_latent(self, latent: Latent) -> None:
+        if (self.positions == "rope") != (latent.rope > 0):
+            raise ValueError(
+                f"RoPE turns the rotary channels of a latent, and learned positions need none: {self.name} has "
+                f"{self.positions} positions and {latent.rope} of them."
+            )
+        if latent.value == self.head_dim:  # one way to say it
+            object.__setattr__(self, "latent", replace(latent, value=None))
+        if self.qk_norm or self.kv_from or self.local_theta is not None:
+            raise ValueError(
+                f"{self.name} has latent attention, which here goes with neither norms on heads (qk_norm) nor shared "
+                "layers (kv_from) nor a second rotary base (local_theta)."
+            )
+
     @property
     def group_size(self) -> int:
         """Query heads per key/value head."""
@@ -156,6 +175,21 @@ class ModelConfig:
     def gated(self) -> bool:
         """Whether the MLP multiplies by a gate (SwiGLU, GeGLU): three matrices and not two."""
         return self.mlp in ("swiglu", "geglu")
+
+    @property
+    def rotary(self) -> int:
+        """Channels that RoPE turns as one key: those of a head, or of one of the latent's rotary keys."""
+        return self.head_dim if self.latent is None else self.latent.rope // self.latent.repeats
+
+    @property
+    def key_dim(self) -> int:
+        """Channels of a head's query and key."""
+        return self.head_dim + (0 if self.latent is None else self.latent.rope)
+
+    @property
+    def value_dim(self) -> int:
+        """Channels of a head's value."""
+        return (None if self.latent is None else self.latent.value) or self.head_dim
 
     @property
     def cache_dims(self) -> CacheDims:

@@ -73,19 +73,33 @@ class Experts:
 
 @dataclass(frozen=True)
 class Latent:
-    """Multi-head latent attention: keys and values are compressed into `rank` channels, RoPE turns `rope` more.
+    """Multi-head latent attention: what heads share of keys and values is compressed into `rank` channels, and a key
+    of `rope` channels, which RoPE turns, stands beside it. Both are cached, once for all heads.
 
-    One latent serves all heads; values are its first `rank` channels. DeepSeek-AI 2024, DeepSeek-V2, section 2.1.
+    A head's key is `head_dim` channels made of the latent and those `rope`; its value `value` channels made of the
+    latent (`head_dim` if None). `query_rank` is the width that queries are compressed to on their way (None: not).
+    `normed` puts an RMSNorm behind each compression, as DeepSeek does; conversions by SVD have none. The rotary key is
+    `repeats` keys of rope / repeats channels side by side, all turned by the same frequencies; DeepSeek's is one.
+    DeepSeek-AI 2024, DeepSeek-V2, section 2.1.
     """
 
     rank: int
     rope: int
+    value: int | None = None
+    query_rank: int | None = None
+    normed: bool = True
+    repeats: int = 1
 
     def __post_init__(self) -> None:
-        if self.rank < 1 or self.rope < 0 or self.rope % 2:
+        if self.rank < 1 or self.repeats < 1 or self.rope < 0 or self.rope % (2 * self.repeats):
             raise ValueError(
-                f"A latent has channels and an even number of rotary ones, got {self.rank}, {self.rope}."
+                f"A latent has channels and an even number of rotary ones in each of its rotary keys, got "
+                f"{self.rank}, {self.rope} in {self.repeats}."
             )
+        for field in ("value", "query_rank"):
+            width = getattr(self, field)
+            if width is not None and width < 1:
+                raise ValueError(f"Latent.{field} is a number of channels or None, got {width}.")
 
 
 Rule = Literal["linear", "gated", "delta", "gated_delta"]

@@ -18,6 +18,7 @@ from lumen.io.errors import BadFile
 from lumen.io.hf_config import from_hf, to_hf
 from lumen.models import Llama
 from lumen.models.weights import load_hf_state, to_hf_state
+from lumen.parts import Latent
 
 from .tiny import relative_error
 
@@ -38,6 +39,9 @@ GEMMA = {"layer_types": ["sliding_attention", "full_attention", "sliding_attenti
          "query_pre_attn_scalar": 10,
          "rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e4},
                              "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}}  # fmt: skip
+DEEPSEEK = {"num_key_value_heads": 9, "kv_lora_rank": 21, "q_lora_rank": 17, "qk_nope_head_dim": 7,
+            "qk_rope_head_dim": 6, "v_head_dim": 5, "head_dim": 6, "first_k_dense_replace": 3,
+            "rope_parameters": PLAIN}  # fmt: skip
 FAMILIES = {
     "llama 2": ("Llama", {"rope_parameters": PLAIN}),
     "llama 3.1": ("Llama", {"rope_parameters": LLAMA3}),
@@ -62,6 +66,10 @@ FAMILIES = {
     "mixtral, windowed": ("Mixtral", MIXTRAL | {"sliding_window": 6, "num_experts_per_tok": 1}),
     "qwen 3 moe": ("Qwen3Moe", QWEN_MOE | {"norm_topk_prob": True}),
     "qwen 3 moe, not normalised": ("Qwen3Moe", QWEN_MOE | {"norm_topk_prob": False}),
+    "deepseek 2": ("DeepseekV2", DEEPSEEK | {"q_lora_rank": None}),
+    "deepseek 2, scaled": ("DeepseekV2", DEEPSEEK | {"rope_parameters": YARN | {"mscale": 0.7, "mscale_all_dim": 0.7}}),
+    "deepseek 3": ("DeepseekV3", DEEPSEEK | {"v_head_dim": 7}),
+    "deepseek 3, scaled": ("DeepseekV3", DEEPSEEK | {"rope_parameters": YARN | {"mscale": 1.0, "mscale_all_dim": 0.4}}),
 }  # fmt: skip
 
 
@@ -171,6 +179,11 @@ def test_configurations_as_they_are_published():
         ({"model_type": "mixtral", "num_local_experts": 2, "num_experts_per_tok": 3}, "cannot use 3"),
         ({"model_type": "qwen3", "use_sliding_window": True, "sliding_window": 4, "layer_types": ["odd"] * 3}, "odd"),
         ({"quantization_config": {}}, "quantized"),
+        ({"model_type": "deepseek_v3", **DEEPSEEK, "first_k_dense_replace": 2}, "DeepSeek's experts"),
+        ({"model_type": "deepseek_v2", **DEEPSEEK, "first_k_dense_replace": "absent"}, "DeepSeek's experts"),
+        ({"model_type": "deepseek_v3", **DEEPSEEK, "rope_interleave": False}, "rope_interleave = False"),
+        ({"model_type": "deepseek_v3", **DEEPSEEK, "kv_lora_rank": "absent"}, "lacks kv_lora_rank"),
+        ({"model_type": "deepseek_v3", **DEEPSEEK, "qk_rope_head_dim": 5}, "even number of rotary"),
         ({"num_hidden_layers": "absent"}, "lacks num_hidden_layers"),
     ],
 )  # fmt: skip
@@ -185,6 +198,8 @@ def test_what_no_model_here_does_is_refused(changes, words):
         ({"qk_norm": True}, "cannot say what x has in qk_norm"),
         ({"window": 4}, "window"),
         ({"kv_from": (0, 0, 2)}, "kv_from"),
+        ({"latent": Latent(8, 4)}, "latent"),
+        ({"family": "deepseek_v3"}, "without latents"),
         ({"positions": "learned"}, "does not know"),
     ],
 )

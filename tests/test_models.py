@@ -288,13 +288,19 @@ def random_config(seed: int) -> ModelConfig:
     family = draw.choice(get_args(Family))
     kv_heads, layers, learned = draw.randint(1, 3), draw.randint(1, 4), family == "gptlite"
     moe = family in ("mixtral", "qwen3_moe")
-    kept = [draw.randint(0, i) for i in range(layers)] if draw.random() < 0.3 else []
+    latent = None
+    if draw.random() < 0.3:
+        wide, query = draw.choice([None, draw.randint(1, 9)]), draw.choice([None, draw.randint(1, 9)])
+        rope = 0 if learned else 2 * draw.randint(1, 3)
+        latent = Latent(draw.randint(1, 9), rope, wide, query, draw.random() < 0.5)
+    kept = [draw.randint(0, i) for i in range(layers)] if draw.random() < 0.3 and latent is None else []
     return ModelConfig(
         f"random-{family}-{seed}", draw.randint(5, 40), layers, draw.randint(3, 30), kv_heads * draw.randint(1, 3),
         kv_heads, 2 * draw.randint(1, 5), draw.randint(3, 30), 20,
         tied=draw.random() < 0.5, family=family, norm="layer" if learned else "rms",
         positions="learned" if learned else "rope", mlp="relu" if learned else draw.choice(["swiglu", "geglu"]),
-        bias=draw.random() < 0.5, qkv_bias=draw.random() < 0.5, qk_norm=not learned and draw.random() < 0.5,
+        bias=draw.random() < 0.5, qkv_bias=draw.random() < 0.5,
+        qk_norm=not learned and latent is None and draw.random() < 0.5, latent=latent,
         post_norms=not learned and draw.random() < 0.5,
         kv_from=tuple(source_of(kept, i) for i in range(layers)) if kept and not learned else (),
         experts=Experts(5, draw.randint(1, 5), draw.randint(2, 9)) if moe else None,

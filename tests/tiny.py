@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from lumen.models import GPTlite, Llama, ModelConfig
-from lumen.parts import LinearLayers, Rule
+from lumen.parts import Latent, LinearLayers, Rule
 
 
 def tiny_llama(dtype: torch.dtype = torch.float32, seed: int = 0, **changes: object) -> Llama:
@@ -28,6 +28,12 @@ def tiny_hybrid(
         if hasattr(block.attn, "a_log"):
             block.attn.a_log.sub_(3.0)  # a head forgets half within a token or within a few dozen
     return model
+
+
+def tiny_latent(dtype: torch.dtype = torch.float32, seed: int = 0, **changes: object) -> Llama:
+    """A Llama with latent attention: no two of its widths are equal, queries are compressed."""
+    shape = {"head_dim": 7, "num_kv_heads": 9, "latent": Latent(11, 6, 5, query_rank=14)}
+    return tiny_llama(dtype, seed, **(shape | changes))
 
 
 def tiny_gpt(dtype: torch.dtype = torch.float32, seed: int = 0, **changes: object) -> GPTlite:

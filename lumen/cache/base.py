@@ -75,6 +75,10 @@ class Cache:
         """How the layers lay the forward's tokens out: their positions, in the same order, as (B, T) of `attend`."""
         return pos
 
+    def num_sequences(self, pos: Tensor) -> int:
+        """How many sequences' keys a layer of this forward reads; `pos` (B, T) as `laid_out` gave it."""
+        return pos.shape[0]
+
     def update(
         self, layer: int, k: Tensor, v: Tensor, pos: Tensor, q: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:

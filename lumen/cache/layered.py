@@ -68,6 +68,9 @@ class LayeredCache(Cache):
     def laid_out(self, pos: Tensor) -> Tensor:
         return self.parts[0].laid_out(pos)
 
+    def num_sequences(self, pos: Tensor) -> int:
+        return self.parts[0].num_sequences(pos)
+
     def update(
         self, layer: int, k: Tensor, v: Tensor, pos: Tensor, q: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:

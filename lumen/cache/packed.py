@@ -183,6 +183,9 @@ class PackedCache(Cache):
     def laid_out(self, pos: Tensor) -> Tensor:
         return pos.transpose(0, 1)
 
+    def num_sequences(self, pos: Tensor) -> int:
+        return sum(group.rows for group in self._groups)
+
     def store_new(self, layer: int, k: Tensor, v: Tensor) -> None:
         """Write the row's keys and values (N, Hkv, 1, ...) into their blocks."""
         self.store.write(layer, self._slots, k.squeeze(2), v.squeeze(2))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from lumen.cost.linear import CHUNK, state_flops
 from lumen.cost.shapes import matmuls
 from lumen.inputs import nonnegative
+from lumen.models.counts import absorbs, expand_flops, pair_flops
 
 if TYPE_CHECKING:
     from lumen.config import ModelConfig
@@ -39,24 +40,24 @@ class Flops:
 
 
 def _flops(
-    config: ModelConfig, rows: float, pairs: float, head_rows: float, chunk: int | None = None
+    config: ModelConfig, rows: float, attention: float, head_rows: float, chunk: int | None = None
 ) -> Flops:
-    """`rows` through the layers, `pairs` of (query, key) a head over all layers, `head_rows` through the head."""
+    """`rows` through the layers, `head_rows` through the head, and the FLOPs of attention to keys in all layers."""
     table = matmuls(config)
     per_row = {
         part: sum(2 * m.active for m in table if m.part == part) for part in ("projections", "mlp", "head")
     }
-    attention = 4 * config.num_heads * config.head_dim * pairs + state_flops(config, chunk) * rows
+    attention += state_flops(config, chunk) * rows
     return Flops(per_row["projections"] * rows, attention, per_row["mlp"] * rows, per_row["head"] * head_rows)
 
 
 def flops_per_token(config: ModelConfig, context: int = 0) -> Flops:
     """FLOPs of one token that attends to `context` keys, itself included; 0 leaves attention to keys out. [FLOP]
 
-    Per layer: 2 x weights, and 4·H·D·n for attention (q·k and p·v, a multiply-add each, over n keys). Query
-    heads count, not KV heads: sharing keys saves bytes, not arithmetic.
+    Per layer: 2 x weights, and 4·H·D·n for attention (q·k and p·v, a multiply-add each, over n keys). Query heads
+    count, not KV heads: sharing keys saves bytes, not arithmetic. Latent attention: `models.counts.pair_flops`.
     """
-    return _flops(config, 1, keys_seen(config, context), 1)
+    return _flops(config, 1, pair_flops(config) * keys_seen(config, context), 1)
 
 
 def keys_seen(config: ModelConfig, context: int) -> int:
@@ -104,27 +105,31 @@ def prefill_flops(
         )
     full = prompt * (cached + prompt)
     pairs = sum(causal_pairs(prompt, cached, window) if causal else full for window in windows_of(config))
-    rows = batch if head_rows == "last" else batch * prompt
-    return _flops(config, batch * prompt, batch * pairs, rows, None if prompt == 1 else min(prompt, CHUNK))
+    rows, absorbed = batch if head_rows == "last" else batch * prompt, absorbs(config, prompt)
+    attention = pair_flops(config, absorbed) * pairs
+    if not absorbed:  # what lies in front is expanded too; the prompt's own share is among the projections
+        attention += cached * expand_flops(config) * len(windows_of(config))
+    return _flops(
+        config, batch * prompt, batch * attention, rows, None if prompt == 1 else min(prompt, CHUNK)
+    )
 
 
 def step_flops(config: ModelConfig, batch: int, context: int) -> Flops:
     """FLOPs of a decode step: `batch` new tokens that see `context` keys each, their own included. [FLOP]"""
-    return _flops(config, batch, batch * keys_seen(config, context), batch)
+    return _flops(config, batch, batch * pair_flops(config) * keys_seen(config, context), batch)
 
 
 def crossover_context(config: ModelConfig) -> float:
     """The context at which attention costs as many FLOPs as the layers' weight matrices. [tokens]
 
-    2·(weights of a layer) / (4·H·D). 6d for multi-head attention with a GELU MLP of 4d; 26,624 for
+    2·(weights of a layer) / (FLOPs of a pair, 4·H·D). 6d for multi-head attention with a GELU MLP of 4d; 26,624 for
     Llama-3-8B. For a token with that many keys; a causal prefill, whose tokens see half of it on average,
     crosses at twice this length. Of a hybrid: the layers' matrices together, and the keys of those that attend.
     """
     attending = len(windows_of(config))
     if not attending:
         raise ValueError(f"{config.name} has linear layers only: nothing in it grows with the context.")
-    linear = flops_per_token(config).linear / attending
-    return linear / (4 * config.num_heads * config.head_dim)
+    return flops_per_token(config).linear / attending / pair_flops(config)
 
 
 def approx_token_flops(num_parameters: float) -> float:

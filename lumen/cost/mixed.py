@@ -15,6 +15,7 @@ from lumen.cost.memory import kv_bytes, kv_bytes_per_token
 from lumen.cost.predict import CacheKind, Part, Prediction, _matrices, _sum
 from lumen.formats import dtype_name
 from lumen.hardware import Chip, at
+from lumen.models.counts import absorbs, expand_flops, pair_flops
 
 if TYPE_CHECKING:
     from lumen.config import ModelConfig
@@ -46,21 +47,24 @@ def predict_mixed(
         config, chip, tokens, len(pieces) if head_rows is None else head_rows, dtype, weight_dtype
     )
     curves = chip.achieved.get(dtype_name(dtype))
-    work = 4 * config.num_heads * config.head_dim * len(windows_of(config))
+    absorbed = absorbs(config, tokens / len(pieces))  # latent attention reads a step in one way
+    work = pair_flops(config, absorbed) * len(windows_of(config))
+    made = 0 if absorbed else expand_flops(config) * len(windows_of(config))
     states = 2 * state_bytes(config, 1, kv) / chip.bandwidth  # read and written, by each sequence
     answers = [held for held, count in pieces if count == 1 and held]
     memory = compute = 0.0
     if answers:  # each reads its own keys and values once; few operations for many bytes
         speed = at(curves.cache_read, len(answers)) if curves else chip.bandwidth
         memory = sum(kv_bytes(config, held + 1, dtype=kv) for held in answers) / speed + len(answers) * states
-        done = sum(work * causal_pairs(1, held, config.window) + state_flops(config) for held in answers)
+        seen = ((causal_pairs(1, held, config.window), held) for held in answers)
+        done = sum(work * pairs + made * held + state_flops(config) for pairs, held in seen)
         compute = done / chip.peak(dtype)
     attention = max(memory, compute)
     by_memory, by_compute = (attention, 0.0) if memory >= compute else (0.0, attention)
     for held, count in pieces:
         if count > 1 or not held:  # a piece of a prompt
             rate = at(curves.attention, held + count) if curves else chip.peak(dtype)
-            inside = count * state_flops(config, None if count == 1 else min(count, CHUNK))
+            inside = count * state_flops(config, None if count == 1 else min(count, CHUNK)) + made * held
             compute = (work * causal_pairs(count, held, config.window) + inside) / rate
             memory = (kv_bytes(config, held, dtype=kv) / chip.bandwidth if held else 0.0) + states
             by_memory += memory if memory > compute else 0.0

@@ -18,6 +18,7 @@ from lumen.hardware import Chip, ridge
 
 if TYPE_CHECKING:
     from lumen.config import ModelConfig
+    from lumen.parts import Latent
 
 __all__ = [
     "StepBytes", "activation_bytes", "bandwidth_bound", "bound_by", "compute_bound", "elementwise_intensity",
@@ -50,14 +51,31 @@ def activation_bytes(
     save.
     """
     width, mlp = config.hidden_size, config.intermediate_size
-    queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
     up = 2 * mlp if config.gated else mlp
-    rotation = 2 * (queries + keys) if config.positions == "rope" else 0
-    attention = (width + queries + 2 * keys) + rotation + 2 * queries + (queries + width)
+    attention = _latent_values(config, config.latent) if config.latent else _attention_values(config)
     feed_forward = (width + up) + (up + mlp) + (mlp + width)
     layer = 4 * width + 6 * width + attention + feed_forward
     outside = (rows if head_rows is None else head_rows) * (3 * width + config.vocab_size)
     return (rows * layer * config.num_layers + outside) * bytes_per_value(dtype)
+
+
+def _attention_values(config: ModelConfig) -> int:
+    width, queries = config.hidden_size, config.num_heads * config.head_dim
+    keys = config.num_kv_heads * config.head_dim
+    rotation = 2 * (queries + keys) if config.positions == "rope" else 0
+    return (width + queries + 2 * keys) + rotation + 2 * queries + (queries + width)
+
+
+def _latent_values(config: ModelConfig, latent: Latent) -> int:
+    """The same of latents that are read absorbed: queries into the latent space, answers out of it."""
+    heads, width, stored = config.num_heads, config.hidden_size, latent.rank + latent.rope
+    queries, values, compressed = heads * config.key_dim, heads * config.value_dim, latent.query_rank or 0
+    down = width + (compressed or queries) + stored + 2 * (compressed + latent.rank) * latent.normed
+    up = compressed + queries if compressed else 0
+    absorbed = heads * (config.head_dim + 2 * latent.rank) + values
+    return (
+        down + up + 2 * (heads + 1) * latent.rope + absorbed + heads * (stored + latent.rank) + values + width
+    )
 
 
 def step_bytes(

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..config import LIMITS, Family, ModelConfig
 from ..parts import Experts
-from . import hf_rope, hf_windows
+from . import hf_latent, hf_rope, hf_windows
 from .errors import BadFile
 from .fields import LONGEST, Fields
 
@@ -25,6 +25,8 @@ FAMILIES: dict[str, Family] = {
     "gemma3_text": "gemma3",
     "mixtral": "mixtral",
     "qwen3_moe": "qwen3_moe",
+    "deepseek_v2": "deepseek_v2",
+    "deepseek_v3": "deepseek_v3",
 }
 _CLASSES = {
     "llama": "LlamaForCausalLM",
@@ -34,6 +36,8 @@ _CLASSES = {
     "gemma3_text": "Gemma3ForCausalLM",
     "mixtral": "MixtralForCausalLM",
     "qwen3_moe": "Qwen3MoeForCausalLM",
+    "deepseek_v2": "DeepseekV2ForCausalLM",
+    "deepseek_v3": "DeepseekV3ForCausalLM",
 }
 _SIZES = {
     "vocab_size": "vocab_size",
@@ -72,11 +76,7 @@ def from_hf(data: dict[str, Any], name: str) -> ModelConfig:
         ours: said.whole(theirs, min(LIMITS[ours], LONGEST)) for ours, theirs in _SIZES.items()
     }
     heads, width = sizes["num_heads"], sizes["hidden_size"]
-    if not said.has("head_dim") and family not in _HEAD_DIM and width % heads:
-        raise said.bad(
-            "hidden_size", f"a multiple of num_attention_heads = {heads}, for it names no head_dim"
-        )
-    head_dim = said.whole("head_dim", LIMITS["head_dim"], _HEAD_DIM.get(family, width // heads))
+    head_dim = _head_dim(said, family, width, heads)
     bos = said.ids("bos_token_id", sizes["vocab_size"])
     try:
         window, full_layers = hf_windows.read(said, name, family, sizes["num_layers"])
@@ -97,11 +97,22 @@ def from_hf(data: dict[str, Any], name: str) -> ModelConfig:
             experts=_experts(said, family),
             **hf_rope.read(said, name, family),
             **_options(said, family, head_dim, width),
+            **hf_latent.read(said, name, family, sizes["num_layers"]),
         )
     except ValueError as error:
         if isinstance(error, BadFile):
             raise
         raise BadFile(f"The config.json of {name} does not describe a model: {error}") from error
+
+
+def _head_dim(said: Fields, family: Family, width: int, heads: int) -> int:
+    if family in hf_latent.FAMILIES:
+        return hf_latent.head_dim(said)
+    if not said.has("head_dim") and family not in _HEAD_DIM and width % heads:
+        raise said.bad(
+            "hidden_size", f"a multiple of num_attention_heads = {heads}, for it names no head_dim"
+        )
+    return said.whole("head_dim", LIMITS["head_dim"], _HEAD_DIM.get(family, width // heads))
 
 
 def _refuse(data: dict[str, Any], name: str, family: Family) -> None:
@@ -166,7 +177,9 @@ def to_hf(config: ModelConfig, pad_id: int | None = None) -> dict[str, Any]:
         data["query_pre_attn_scalar"] = config.head_dim if scale is None else round(scale**-2)
     else:
         data["hidden_act"] = "silu"
-    if config.family == "llama":
+    if config.family in hf_latent.FAMILIES:
+        data = hf_latent.write(config, data)
+    elif config.family == "llama":
         data["mlp_bias"] = False
     else:
         data |= hf_windows.write(config)

@@ -15,7 +15,8 @@ from .fields import LONGEST, Fields
 
 def read(said: Fields, name: str, family: Family, layers: int) -> tuple[int | None, tuple[int, ...]]:
     """The window, and the layers that see everything nevertheless."""
-    on = family != "llama" and (not family.startswith("qwen") or said.flag("use_sliding_window", False))
+    never = family == "llama" or family.startswith("deepseek")
+    on = not never and (not family.startswith("qwen") or said.flag("use_sliding_window", False))
     if not on or not said.has("sliding_window"):
         return None, ()
     window = said.whole("sliding_window", LONGEST)

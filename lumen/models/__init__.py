@@ -2,7 +2,8 @@
 
     describe            every parameter: name, shape, part, published tensors; weights and the cost model read it
     decoder, passing    what every model answers to; what one forward carries through all layers
-    layers, mlp, rope   norms, attention and block; MLPs and experts; rotary positions and their scaling
+    layers, mlp, rope   attention and block; MLPs and experts; rotary positions and their scaling
+    norms, latent       norms; latent attention (DeepSeek), read expanded or absorbed
     linear_attention    layers that carry a state in the place of attention
     llama, gptlite      the decoders: Llama, Mistral, Mixtral, Qwen and Gemma are one, GPTlite is ours
     linear, kernels     a matrix, and how it is multiplied
@@ -12,7 +13,8 @@
     surgery             a trained model made again under another configuration; with it:
     fewer_heads         key/value heads merged (GQA, MQA)
     cross_layer         layers that share keys and values
-    counts              operators of a forward
+    to_latent           latent attention made of a model that was trained without
+    counts              operators of a forward, FLOPs of attention
 
 A model's shape is `lumen.config`, which needs no torch; the classes here are imported on first use.
 """

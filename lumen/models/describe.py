@@ -18,6 +18,7 @@ from functools import lru_cache
 from typing import Literal
 
 from ..config import ModelConfig
+from ..parts import Latent
 
 Part = Literal["embedding", "positions", "projections", "convolutions", "mlp", "biases", "norms", "head"]
 
@@ -47,10 +48,6 @@ class Weight:
 @lru_cache(maxsize=64)  # cost functions ask again and again for the same few models
 def weights(config: ModelConfig) -> tuple[Weight, ...]:
     """Every parameter of the module, in the order of the forward. A tied head has none of its own."""
-    if config.latent is not None:
-        raise ValueError(
-            f"{config.name} has latent attention: its cache can be planned, but there is no module for it."
-        )
     width, vocab = config.hidden_size, config.vocab_size
     rows = [
         Weight("embed.weight", (vocab, width), "embedding", (("model.embed_tokens.weight", vocab),)),
@@ -84,7 +81,12 @@ def _in_layer(weight: Weight, layer: int) -> Weight:
 
 def _layer(config: ModelConfig, layer: int) -> Iterator[Weight]:
     yield from _norm(config, "attn_norm", "input_layernorm")
-    yield from _linear_attention(config) if config.is_linear(layer) else _attention(config, layer)
+    if config.is_linear(layer):
+        yield from _linear_attention(config)
+    elif config.latent is not None:
+        yield from _latent_attention(config, config.latent)
+    else:
+        yield from _attention(config, layer)
     after = "post_attention_layernorm"
     if config.post_norms:
         yield from _norm(config, "attn_post", after)
@@ -157,6 +159,31 @@ def _linear_attention(config: ModelConfig) -> Iterator[Weight]:
     yield Weight("attn.norm", (linear.value_dim,), "norms", ((f"{home}.norm.weight", linear.value_dim),))
     out = ((f"{home}.out_proj", config.hidden_size),)
     yield from _linear("attn.out", "projections", values, out, "linear out", False)
+
+
+def _latent_attention(config: ModelConfig, latent: Latent) -> Iterator[Weight]:
+    width, queries = config.hidden_size, config.num_heads * config.key_dim
+    first = ("self_attn.q_a_proj", latent.query_rank) if latent.query_rank else ("self_attn.q_proj", queries)
+    stored = ("self_attn.kv_a_proj_with_mqa", latent.rank + latent.rope)
+    bias = config.bias or config.qkv_bias
+    yield from _linear("attn.down", "projections", width, (first, stored), "latents", bias)
+    if latent.query_rank:
+        if latent.normed:
+            yield _compressed("attn.q_norm", "self_attn.q_a_layernorm", latent.query_rank)
+        up = (("self_attn.q_b_proj", queries),)
+        yield from _linear("attn.q_up", "projections", latent.query_rank, up, "queries", False)
+    if latent.normed:
+        yield _compressed("attn.kv_norm", "self_attn.kv_a_layernorm", latent.rank)
+    values = config.num_heads * config.value_dim
+    up = (("self_attn.kv_b_proj", config.num_heads * config.head_dim + values),)
+    yield from _linear("attn.kv_up", "projections", latent.rank, up, "kv_up", False)
+    out = (("self_attn.o_proj", width),)
+    yield from _linear("attn.out", "projections", values, out, "out", config.bias)
+
+
+def _compressed(name: str, published: str, size: int) -> Weight:
+    """The norm of a latent, an RMSNorm whatever the model's others are."""
+    return Weight(f"{name}.weight", (size,), "norms", ((f"{published}.weight", size),))
 
 
 def _mlp(config: ModelConfig) -> Iterator[Weight]:

@@ -1,4 +1,4 @@
-"""The parts that the two decoders share: norms, attention with the cache passed in, and the block around them.
+"""The parts that the two decoders share: attention with the cache passed in, what stands behind it, the block around.
 
 Everything but attention works on tokens one by one and does not care whose they are, so between blocks the hidden
 states are plain rows, (N, D) with N = B · T; the positions (B, T) in `Pass` say how attention lays them out.
@@ -15,38 +15,17 @@ from torch import Tensor, nn
 
 from ..config import ModelConfig
 from .decoder import Decoder
+from .latent import LatentAttention
 from .linear import Linear
 from .linear_attention import LinearAttention
 from .mlp import MLP, GatedMLP, Mixture
+from .norms import RMSNorm, make_norm
 from .passing import Pass
 from .rope import rope_table, rotate
 
 __all__ = [
-    "Attention",
-    "Block",
-    "Decoder",
-    "RMSNorm",
-    "make_mixer",
-    "make_mlp",
-    "make_norm",
-    "rope_table",
-    "rotate",
-]
-
-
-class RMSNorm(nn.Module):
-    """x / rms(x) * weight, computed in fp32 at least. (..., D) -> (..., D). Zhang and Sennrich 2019."""
-
-    def __init__(self, size: int, eps: float):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(size))
-        self.eps = eps
-
-    def forward(self, x: Tensor) -> Tensor:
-        weight = self.weight
-        if x.dtype.itemsize >= 4 and x.dtype == weight.dtype:
-            return nn.functional.rms_norm(x, weight.shape, weight, self.eps)
-        return nn.functional.rms_norm(x.float(), weight.shape, weight.float(), self.eps).to(x.dtype)
+    "Attention", "Block", "Decoder", "RMSNorm", "make_mixer", "make_mlp", "make_norm", "rope_table", "rotate",
+]  # fmt: skip
 
 
 class Attention(nn.Module):
@@ -108,16 +87,11 @@ class Attention(nn.Module):
         )
 
 
-def make_norm(config: ModelConfig) -> nn.Module:
-    """The norm that the configuration asks for."""
-    if config.norm == "rms":
-        return RMSNorm(config.hidden_size, config.norm_eps)
-    return nn.LayerNorm(config.hidden_size, config.norm_eps, bias=config.bias)
-
-
 def make_mixer(config: ModelConfig, layer: int) -> nn.Module:
-    """What mixes the tokens of this layer: attention, or a state in its place."""
-    return LinearAttention(config, layer) if config.is_linear(layer) else Attention(config, layer)
+    """What mixes the tokens of this layer: attention over keys and values or over latents, or a state in its place."""
+    if config.is_linear(layer):
+        return LinearAttention(config, layer)
+    return Attention(config, layer) if config.latent is None else LatentAttention(config, layer)
 
 
 def make_mlp(config: ModelConfig, layer: int) -> nn.Module:

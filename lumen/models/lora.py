@@ -66,6 +66,7 @@ class Adapters(NoAdapters):
             for i in range(config.num_layers)
             for name, shape in layer_matrices(config, i).items()
             if ".experts." not in name
+            and name != "attn.kv_up"  # absorbed, it is no product that could be added to
         }
         first = 0
         for (called, adapter), rank in zip(adapters.items(), ranks, strict=True):

@@ -1,7 +1,8 @@
 """Rotary positions: how fast each pair of channels turns, and the table of angles.
 
-Su et al. 2021, RoFormer, section 3.4; channel i is paired with i + head_dim/2 as in the Llama releases. Models that
-read longer texts than they were first trained on turn more slowly (`parts.RopeScaling`).
+Su et al. 2021, RoFormer, section 3.4; channel i is paired with i + head_dim/2 as in the Llama releases, and in the
+rotary channels of latents (DeepSeek) with its neighbour. Models that read longer texts than they were first trained on
+turn more slowly (`parts.RopeScaling`).
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from ..parts import RopeScaling
 
 
 def frequencies(config: ModelConfig, local: bool = False) -> list[float]:
-    """Radians per position of the head_dim / 2 pairs, fastest first. `local`: of the windowed layers."""
-    pairs = config.head_dim // 2
+    """Radians per position of the pairs of one key, fastest first. `local`: of the windowed layers."""
+    pairs = config.rotary // 2
     theta = config.local_theta if local and config.local_theta is not None else config.rope_theta
     plain = [theta ** (-i / pairs) for i in range(pairs)]
     scaling = config.rope_scaling
@@ -64,19 +65,23 @@ def _clamp(share: float) -> float:
 
 
 def rope_at(config: ModelConfig, pos: Tensor, local: bool = False) -> tuple[Tensor, Tensor]:
-    """cos and signed sin of the angles at `pos` (...), each (..., head_dim), worked out in fp64 and kept in fp32.
+    """cos and signed sin of the angles at `pos` (...), each (..., channels that turn): from fp64, held in fp32.
 
-    The first half of sin is negated, which spares `rotate` an operation.
+    In every pair the first sin is negated, which spares `rotate` and `rotate_pairs` an operation.
     """
     speeds = torch.tensor(frequencies(config, local), dtype=torch.float64, device=pos.device)
     angles = pos.double()[..., None] * speeds
     factor = 1.0 if local and config.local_theta is not None else length_factor(config)
     cos, sin = angles.cos() * factor, angles.sin() * factor
-    return torch.cat([cos, cos], -1).float(), torch.cat([-sin, sin], -1).float()
+    if config.latent is None:
+        return torch.cat([cos, cos], -1).float(), torch.cat([-sin, sin], -1).float()
+    cos, sin = torch.stack([cos, cos], -1).flatten(-2), torch.stack([-sin, sin], -1).flatten(-2)
+    keys = config.latent.repeats
+    return torch.cat([cos] * keys, -1).float(), torch.cat([sin] * keys, -1).float()
 
 
 def rope_table(config: ModelConfig, local: bool = False) -> tuple[Tensor, Tensor]:
-    """`rope_at` every position that the model knows, each (max_positions, head_dim).
+    """`rope_at` every position that the model knows, each (max_positions, channels that turn).
 
     Angles in bf16 are off by whole turns at a few thousand positions, so the table never follows the model's dtype.
     """
@@ -86,6 +91,12 @@ def rope_table(config: ModelConfig, local: bool = False) -> tuple[Tensor, Tensor
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Turn queries or keys to their positions. x (..., head_dim); cos, sin broadcast with it. Three operators."""
     turned = (x * cos).addcmul_(x.roll(x.shape[-1] // 2, -1), sin)
+    return turned if turned.dtype == x.dtype else turned.to(x.dtype)
+
+
+def rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """`rotate` where the two channels of a pair are neighbours, as in DeepSeek's latent attention. x (..., rope)."""
+    turned = (x * cos).addcmul_(x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2), sin)
     return turned if turned.dtype == x.dtype else turned.to(x.dtype)
 
 

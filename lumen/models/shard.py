@@ -27,6 +27,10 @@ def shard_config(config: ModelConfig, shards: int) -> ModelConfig:
             raise ValueError(f"{config.name} has {count} {what}, which {shards} shards cannot share evenly.")
     if config.linear is not None:
         raise ValueError(f"{config.name} has linear layers, which are not cut here; run it whole.")
+    if config.latent is not None:
+        raise ValueError(
+            f"{config.name} has one latent for all heads, which shards would each need whole; it is not cut."
+        )
     if config.positions == "learned":
         raise ValueError(
             f"{config.name} keeps q, k and v in one published tensor; only the Llama family is cut."

@@ -14,9 +14,9 @@ from torch._dynamo.testing import CompileCounter
 from lumen.cache import BlockStore, CacheFull, DecodeBatch, Segment, StaticCache
 from lumen.cache.decode_batch import bucket
 
-from ..tiny import relative_error, tiny_gpt, tiny_llama
+from ..tiny import relative_error, tiny_gpt, tiny_latent, tiny_llama
 
-MODELS = [tiny_llama, tiny_gpt, lambda dtype: tiny_llama(dtype, window=5)]
+MODELS = [tiny_llama, tiny_gpt, lambda dtype: tiny_llama(dtype, window=5), tiny_latent]
 
 
 @pytest.fixture

@@ -33,9 +33,10 @@ from lumen.cache import (
     with_states,
 )
 from lumen.cache.evict_rules import H2O, KeyNorm, Newest, Random, SinksAndNewest, SnapKV
+from lumen.cache.traits import stored_dims
 from lumen.decode import pad
 
-from ..tiny import relative_error, tiny_gpt, tiny_hybrid, tiny_llama
+from ..tiny import relative_error, tiny_gpt, tiny_hybrid, tiny_latent, tiny_llama
 from .kinds import kivi, quantized
 
 PROMPTS = [[5, 9, 2, 7, 1, 3, 3, 8, 30, 12, 4], [11, 0], [7, 7, 21, 60, 2, 9]]
@@ -43,6 +44,7 @@ NEXT = [[4, 17, 0, 33, 8], [1, 0, 2, 5, 40], [50, 6, 6, 0, 3]]
 CLOSE = 1e-12
 INT8 = QUANT_FORMATS["int8"]
 PLAIN = ("llama 9/3", "llama window 4", "gptlite")
+LOSSLESS = (*PLAIN, "latent")  # latents have values of no width of their own, which not every kind can pack
 
 
 @dataclass(frozen=True)
@@ -85,15 +87,17 @@ def evicting_nothing(rule, models):
 
 
 KINDS = {
-    "dynamic": Kind(lambda model, rows, capacity: DynamicCache.for_model(model, rows)),
+    "dynamic": Kind(lambda model, rows, capacity: DynamicCache.for_model(model, rows), models=LOSSLESS),
     "static": Kind(
         lambda model, rows, capacity: StaticCache.for_model(model, rows, capacity),
         tight=lambda model: StaticCache.for_model(model, 3, 13),
+        models=LOSSLESS,
     ),
     **{
         f"paged, blocks of {size}": Kind(
             lambda model, rows, capacity, size=size: paged(model, rows * -(-capacity // size), size, rows),
             tight=lambda model, size=size: paged(model, sum(-(-n // size) for n in (13, 4, 8)), size, 3),
+            models=LOSSLESS,
         )
         for size in (1, 4, 7)
     },
@@ -152,6 +156,7 @@ MODELS = {
     "llama 9/3": once(lambda: tiny_llama(torch.float64)),
     "llama window 4": once(lambda: tiny_llama(torch.float64, window=4)),
     "gptlite": once(lambda: tiny_gpt(torch.float64)),
+    "latent": once(lambda: tiny_latent(torch.float64)),
     "windows, all": once(lambda: tiny_llama(torch.float64, window=4, full_layers=(1,), local_theta=50.0)),
     "hybrid": once(lambda: tiny_hybrid(torch.float64)),
     **{
@@ -305,10 +310,11 @@ def test_c2_positions_are_absolute_not_slots(model, kind):
     cache = kind.make(model, 3, 20)
     _, pos = pad(PROMPTS, "left")
     cache.begin(pos)
-    shape = 3, model.config.num_kv_heads, pos.shape[1], model.config.head_dim
-    k = pos[:, None, :, None].expand(shape).to(torch.float64)  # a key that knows its own position
+    heads, *widths = stored_dims(model.config)
+    # keys and values that know their own position
+    k, v = (pos[:, None, :, None].expand(3, heads, -1, width).double() for width in widths)
     for layer in keyed(model):
-        keys, _, k_pos = cache.update(layer, k, k, pos)
+        keys, _, k_pos = cache.update(layer, k, v, pos)
         assert k_pos.dim() == 2 or cache.traits.per_head
         k_pos = k_pos[:, 0] if k_pos.dim() == 3 else k_pos
         stored = keys[:, 0, :, 0]
@@ -323,9 +329,10 @@ def test_c3_slots_nobody_wrote_hold_finite_numbers(model, kind):
     cache = kind.make(model, 3, 20)
     _, pos = pad(PROMPTS)
     cache.begin(pos)
-    kv = torch.zeros(3, model.config.num_kv_heads, pos.shape[1], model.config.head_dim, dtype=torch.float64)
+    heads, *widths = stored_dims(model.config)
+    k, v = (torch.zeros(3, heads, pos.shape[1], width, dtype=torch.float64) for width in widths)
     for layer in keyed(model):
-        keys, values, _ = cache.update(layer, kv, kv, pos)
+        keys, values, _ = cache.update(layer, k, v, pos)
         assert torch.isfinite(keys).all() and torch.isfinite(values).all()
 
 
@@ -461,7 +468,7 @@ def test_c8_nbytes_is_the_storage_of_keys_and_values(model, kind):
     assert cache.nbytes == sum(storages.values()) > 0
     if cache.traits.lossless and cache.traits.max_rewind is None:
         config = model.config
-        per_position = 2 * config.num_layers * config.num_kv_heads * config.head_dim * 8
+        per_position = config.num_layers * config.cache_dims.stored * 8
         assert cache.nbytes >= per_position * sum(len(p) + 5 for p in PROMPTS)
 
 

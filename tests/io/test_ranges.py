@@ -25,6 +25,8 @@ PLAIN = {
 GEMMA = {"model_type": "gemma3_text", "sliding_window": 8, "head_dim": 8}
 QWEN = {"model_type": "qwen3", "use_sliding_window": True, "sliding_window": 8, "head_dim": 8}
 MIXTRAL = {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2}
+DEEPSEEK = {"model_type": "deepseek_v3", "kv_lora_rank": 21, "q_lora_rank": 17, "qk_nope_head_dim": 8, "v_head_dim": 5,
+            "qk_rope_head_dim": 6, "first_k_dense_replace": 3}  # fmt: skip
 SIZES = (
     "vocab_size",
     "num_hidden_layers",
@@ -70,12 +72,17 @@ BAD = [
     *(("layer_types", {**QWEN, "layer_types": v}) for v in ("x", 3, ["full_attention"])),
     ("layers of the kind", {**QWEN, "layer_types": [["full_attention"]] * 3}),
     *((f, {**MIXTRAL, f: v}) for f in ("num_local_experts", "num_experts_per_tok") for v in (0, True, "2", 10**9)),
+    *((f, {**DEEPSEEK, f: v}) for f in ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+      for v in NO_SIZE),
+    *((f, {**DEEPSEEK, f: v}) for f in ("q_lora_rank", "first_k_dense_replace") for v in (-1, True, "8", 10**400)),
+    *(("mscale_all_dim", {**DEEPSEEK, "rope_scaling": {"rope_type": "yarn", "factor": 2.0, "mscale_all_dim": v}})
+      for v in (-1.0, NAN, "1", [1])),
 ]  # fmt: skip
 
 
 def test_the_plain_one_is_read():
     """Or the refusals below would prove nothing."""
-    for more in ({}, GEMMA, QWEN, MIXTRAL, {"num_key_value_heads": None}, {"eos_token_id": [2, 3]}):
+    for more in ({}, GEMMA, QWEN, MIXTRAL, DEEPSEEK, {"num_key_value_heads": None}, {"eos_token_id": [2, 3]}):
         assert from_hf({**PLAIN, **more}, "x").num_layers == 3
 
 
@@ -95,7 +102,8 @@ def test_a_config_json_out_of_range_is_refused_by_name(field: str, changes: dict
 def test_values_of_any_kind_in_any_field_are_read_or_refused(kind: str) -> None:
     """Whatever JSON can hold, in every field that is looked at: a model or a sentence, never another exception."""
     said = {
-        **PLAIN, **GEMMA, **QWEN, **MIXTRAL, "moe_intermediate_size": 8, "norm_topk_prob": True, "model_type": kind,
+        **PLAIN, **GEMMA, **QWEN, **MIXTRAL, **DEEPSEEK, "moe_intermediate_size": 8, "norm_topk_prob": True,
+        "model_type": kind,
         "tie_word_embeddings": True, "bos_token_id": 1, "attention_bias": False, "layer_types": None,
         "sliding_window_pattern": 6, "max_window_layers": 2, "query_pre_attn_scalar": 8, "rope_parameters": None,
         "rope_scaling": None, "partial_rotary_factor": 1.0, "rope_local_base_freq": 1e4, "hidden_act": "silu",
