@@ -24,7 +24,7 @@ from ..tiny import tiny_gpt
 RECIPE = Recipe(steps=3, batch=2, context=12, peak_lr=1e-3, warmup=1, first=9)
 ABC = "".join(chr(97 + i) for i in range(26)) + "".join(chr(0x4E00 + i) for i in range(35))
 SHARE = {"control": 1, "gqa4": 2, "gqa2": 4, "mqa": 8, "cla2": 2, "gqa2-cla2": 8, "gqa2-first": 4, "gqa2-fresh": 4,
-         "cla2-mean": 2}  # fmt: skip
+         "cla2-mean": 2, "mla128": 4, "mla64": 8, "mla64-plain": 8}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
