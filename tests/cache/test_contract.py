@@ -146,10 +146,10 @@ KINDS = {
     ),
     "states and keys": Kind(cache_for, models=("hybrid",)),
     "states and blocks of 4": Kind(states_and_blocks, models=("hybrid",)),
-    "states": Kind(cache_for, models=("linear", "gated", "delta", "gated_delta")),
+    "states": Kind(cache_for, models=("linear", "gated_delta")),
     "states, 3 to go back by": Kind(
         lambda model, rows, capacity: cache_for(model, rows, capacity, rewind=3),
-        models=("hybrid", "linear", "gated_delta"),
+        models=("hybrid", "gated_delta"),
     ),
 }
 MODELS = {
@@ -161,7 +161,7 @@ MODELS = {
     "hybrid": once(lambda: tiny_hybrid(torch.float64)),
     **{
         rule: once(lambda rule=rule: tiny_hybrid(torch.float64, rule=rule, layers=(0, 1, 2, 3)))
-        for rule in ("linear", "gated", "delta", "gated_delta")
+        for rule in ("linear", "gated_delta")
     },
 }
 
