@@ -7,9 +7,10 @@
 Two tables. `perplexity`: passages of Shakespeare, a prompt of 512 tokens, then 256 predicted one by one; rules choose
 after every token, so that memory stays within the budget (SnapKV, which chooses once, keeps what comes after the prompt
 as well: its bytes say so). `needles`: a number hidden in 512 to 2,048 tokens, asked for in chat; rules choose once,
-when the prompt ends, as kvpress has them do, with the question in sight and without. Bytes are those of the cache at
-the end of the run over those of a full one in the same dtype; Quest keeps everything and reads less, so it is compared
-by what a step reads.
+when the prompt ends, as kvpress has them do, with the question in sight and without. Rules read their prompts whole,
+a window (4 sinks and the newest) reads even its prompt through itself. Bytes are those of the cache at the end of the
+run over those of a full one in the same dtype, fp32; Quest keeps everything and reads less, so it is compared by what a
+step reads.
 
 All kinds see the same passages and needles, so ratios are paired. The order of the rules is set beside the published
 one, see PUBLISHED.
@@ -26,10 +27,10 @@ from typing import Any
 import torch
 
 import lumen
-from lumen import assets, bench
+from lumen import assets, bench, cache
 from lumen.bench.needle import Cell, grid
 from lumen.bench.quality import Losses, losses, passages
-from lumen.cache import Cache, EvictingCache, QuestCache, StaticCache
+from lumen.cache import Cache, EvictingCache, QuestCache, StaticCache, WindowCache
 from lumen.cache.evict_rules import H2O, KeyNorm, Newest, Random, Rule, SinksAndNewest, SnapKV
 
 SHARES = (0.5, 0.2, 0.1, 0.05)
@@ -62,6 +63,17 @@ RULES: dict[str, Callable[[int], Rule]] = {
     "newest": lambda budget: Newest(),
     "random": lambda budget: Random(SEED),
 }
+CODES = ("int8", "int4", "kivi", "kivi-2")  # each is its own share: the one that its bits say
+KINDS = [*CODES, "window", *RULES, "quest"]
+
+
+def in_codes(name: str, model: Any, rows: int, positions: int) -> Cache:
+    """All keys in fewer bits, in blocks as a server has them (KIVI's newest blocks are whole)."""
+    form, size = cache.QUANT_FORMATS[name], 32
+    blocks = rows * -(-positions // size)
+    if form.per_channel:
+        return cache.KiviStore.for_model(model, blocks, size, form, sequences=rows).rows(rows)
+    return cache.QuantStore.for_model(model, blocks, size, form).rows(rows)
 
 
 @dataclass
@@ -77,6 +89,10 @@ class Run:
         budget = max(2, round(self.share * positions))
         if self.name == "full":
             self.last = StaticCache.for_model(model, rows, positions)
+        elif self.name in CODES:
+            self.last = in_codes(self.name, model, rows, positions)
+        elif self.name == "window":
+            self.last = WindowCache.for_model(model, rows, max(1, budget - 4), 4)
         elif self.name == "quest":
             self.last = QuestCache.for_model(model, rows, positions, max(1, round(budget / PAGE)), PAGE)
         else:
@@ -88,10 +104,10 @@ class Run:
     def bytes(self, model: Any, positions: int) -> dict[str, float]:
         """What the last cache held, and what a step at its end read, over a full one's."""
         assert self.last is not None
-        cache, rows = self.last, len(self.last.lengths)
+        last, rows = self.last, len(self.last.lengths)
         whole = StaticCache.for_model(model, 1, positions).nbytes * rows
-        read = cache.bytes_read(positions) * rows if isinstance(cache, QuestCache) else cache.nbytes
-        return {"held": cache.nbytes / whole, "read": read / whole}
+        read = last.bytes_read(positions) * rows if isinstance(last, QuestCache) else last.nbytes
+        return {"held": last.nbytes / whole, "read": read / whole}
 
 
 def perplexity(model: Any, run: Run, blocks: list[list[int]]) -> tuple[Losses, dict[str, float]]:
@@ -117,7 +133,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--only", nargs="*", choices=[*RULES, "quest"], default=[*RULES, "quest"])
+    parser.add_argument("--only", nargs="*", choices=KINDS, default=KINDS)
     options = parser.parse_args()
     quick, start = options.quick, time.perf_counter()
     loaded = lumen.load("smollm2-135m", dtype=torch.float32)
@@ -128,7 +144,8 @@ def main() -> int:
     if quick:
         sizes = {"lengths": LENGTHS[:1], "depths": DEPTHS[1:4:2], "count": 2}
     shares = SHARES[1:2] if quick else SHARES
-    runs = [("full", 1.0), *((kind, share) for kind in options.only for share in shares)]
+    runs = [("full", 1.0)]
+    runs += [(kind, share) for kind in options.only for share in ((1.0,) if kind in CODES else shares)]
     base: Losses | None = None
     texts: list[dict[str, Any]] = []
     hidden: list[dict[str, Any]] = []

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from lumen.attention import attention, tiles
 from lumen.cache import DynamicCache, EvictingCache
@@ -327,3 +328,25 @@ def test_layers_that_hold_different_positions_have_masks_of_their_own():
 def test_what_cannot_work_is_refused_with_a_sentence(make, word):
     with pytest.raises(ValueError, match=word):
         make()
+
+
+def test_a_second_chunk_forms_no_mask_of_all_its_queries_for_each_head():
+    """600 queries over 3,300 keys, a mask for each of three heads, three query heads behind each: 18 million numbers,
+    were it formed at once."""
+
+    class Largest(TorchDispatchMode):
+        size = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            out = func(*args, **(kwargs or {}))
+            if isinstance(out, torch.Tensor):
+                self.size = max(self.size, out.numel())
+            return out
+
+    cache = EvictingCache(CONFIG, 1, 4000, Newest())
+    k, pos = torch.zeros(1, KV, 2700, WIDTH), torch.arange(3300)[None]
+    cache.layers[0] = Slots(k, k, pos[:, None, :2700].expand(1, KV, -1), k[..., 0])
+    q, k, v = (x.float() for x in qkv(0, 1, 600))
+    with Largest() as largest:
+        step(cache, q, k, v, pos[:, 2700:])
+    assert 10**6 < largest.size <= tiles.MOST
