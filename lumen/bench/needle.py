@@ -114,6 +114,11 @@ def ask(
     found: list[tuple[bool, float]] = []
     batch = whole(batch, "batch", 1)
     for group in (asked[at : at + batch] for at in range(0, len(asked), batch)):
+        if len({len(n.answer) for n in group}) > 1:
+            raise ValueError(
+                f"Needles that are asked together have answers of equally many tokens, got "
+                f"{[len(n.answer) for n in group]}; ask them with batch=1."
+            )
         longest = max(len(n.context) + len(n.question) + len(n.answer) for n in group)
         cache = make(model, len(group), longest)
         if question_seen:
@@ -124,8 +129,6 @@ def ask(
             cache.prompt_ended()
             hidden = _feed(model, cache, [n.question for n in group])
         answers, _ = pad([n.answer for n in group], device=hidden.device)
-        if len({len(n.answer) for n in group}) > 1:
-            raise ValueError("Needles that are asked together have answers of equally many tokens.")
         right = torch.ones(len(group), dtype=torch.bool, device=hidden.device)
         total = torch.zeros(len(group), dtype=torch.float64, device=hidden.device)
         for place, token in enumerate(answers.unbind(1)):

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional as F
 
 from lumen import assets
-from lumen.bench.needle import INTRODUCTION, Cell, ask, grid, needles
+from lumen.bench.needle import INTRODUCTION, Cell, Needle, ask, grid, needles
 from lumen.bench.quality import Losses, losses, passages
 from lumen.cache import DynamicCache, EvictingCache, StaticCache
 from lumen.cache.evict_rules import Newest
@@ -137,6 +137,14 @@ def test_the_prompt_ends_before_the_question_where_it_is_not_seen(tokenizer, hay
     assert told == [[100] * 3, [len(n.context) for n in asked]]
     for (right, a), (same, b) in zip(*answers, strict=True):
         assert right == same and a == pytest.approx(b, rel=1e-4)  # nothing left, so it is all one
+
+
+def test_answers_of_unequal_length_are_not_asked_together():
+    asked = [Needle((1, 2, 3), (4,), (5, 6)), Needle((1, 2, 3), (4,), (5,))]
+    model = tiny_llama()
+    with pytest.raises(ValueError, match="answers of equally many tokens"):
+        ask(model, asked, full)
+    assert len(ask(model, asked, full, batch=1)) == 2
 
 
 def test_a_cell_has_wilson_s_interval():

@@ -346,6 +346,7 @@ def test_a_second_chunk_forms_no_mask_of_all_its_queries_for_each_head():
     cache = EvictingCache(CONFIG, 1, 4000, Newest())
     k, pos = torch.zeros(1, KV, 2700, WIDTH), torch.arange(3300)[None]
     cache.layers[0] = Slots(k, k, pos[:, None, :2700].expand(1, KV, -1), k[..., 0])
+    cache.held, cache.lengths = cache.held + 2700, cache.lengths + 2700
     q, k, v = (x.float() for x in qkv(0, 1, 600))
     with Largest() as largest:
         step(cache, q, k, v, pos[:, 2700:])

@@ -127,6 +127,18 @@ def test_bounds_depend_on_what_is_held_alone():
             assert torch.equal(cache.high[0, row, :, page], held.amax(1))
 
 
+def test_bounds_move_with_their_rows():
+    """Rows turned around, one of them twice: each chooses the pages that it chose before."""
+    lengths, order = [19, 3, 12], [2, 0, 0]
+    q, k = draw(10, 3, KV * GROUP, 1, WIDTH), draw(11, 3, KV, 1, WIDTH)
+    pos = torch.tensor([[19], [3], [12]])
+    plain, *_ = filled(3, lengths)
+    expected = step(plain, q, k, k, pos)[order]
+    moved, *_ = filled(3, lengths)
+    moved.select(order)
+    assert torch.equal(step(moved, q[order], k[order], k[order], pos[order]), expected)
+
+
 def test_prompts_and_drafts_read_everything():
     model = tiny_llama(torch.float64)
     cache = QuestCache.for_model(model, 3, 20, 1, 2)
