@@ -141,6 +141,7 @@ def test_snapkv_equals_a_loop_whatever_the_chunks(side, chunk, pooling):
     for more in range(70):  # answers are kept whole, in room that is made now and then
         at = torch.tensor(lengths)[:, None] + more
         step(cache, *qkv(100 + more, 3, 1), at)
+        assert (cache.layers[0].size == budget + ROOM) == (more < ROOM)
     assert kept(cache, 1, 0) == list(range(72))
     cache.prompt_ended()
     assert kept(cache, 1, 0) == list(range(72)), "it is chosen once"
