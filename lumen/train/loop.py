@@ -143,7 +143,6 @@ def _resumed(
         optimizer.load_state_dict(state["optimizer"])
         return int(state["step"])
     except (
-        OSError,
         EOFError,
         RuntimeError,
         KeyError,
