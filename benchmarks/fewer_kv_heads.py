@@ -1,7 +1,7 @@
 """What a smaller cache gives and costs: bytes, decode times and losses of MHA, GQA, MQA, MLA and shared layers.
 
     python benchmarks/fewer_kv_heads.py            trains what is not trained yet (half an hour), then about ten minutes
-    python benchmarks/fewer_kv_heads.py --quick    two variants at one context, no training; writes nothing
+    python benchmarks/fewer_kv_heads.py --quick    two variants at one context, no training, no evidence
 
 gives    a decode step at several contexts, one row, fp32, static cache, from the measurement store. The weights are
          random: gptlite's 256 positions are too few to show what a cache costs, so the shape is one of its own

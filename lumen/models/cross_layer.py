@@ -4,9 +4,10 @@
     kv_from    0  0  2  2  4  4       CLA2: half the layers store, half the cache
 
 What a layer reads was made of another layer's hidden states by another layer's matrices. Heads of two layers have
-nothing to do with each other in a model that was trained without sharing, so converting one costs far more than merging
-heads within a layer, and the papers train from the start: Brandon et al. 2024, Reducing Transformer Key-Value Cache
-Size with Cross-Layer Attention, section 2. Here the conversion is where training goes on from (`lumen.train.uptrain`).
+nothing to do with each other in a model that was trained without sharing, so pooling them mixes strangers (`mean`), and
+keeping the storing layer's whole (`first`) is the better start on gptlite. Papers train from the start: Brandon et al.
+2024, Reducing Transformer Key-Value Cache Size with Cross-Layer Attention, section 2. Here the conversion is where
+training goes on from (`lumen.train.uptrain`).
 """
 
 from __future__ import annotations
