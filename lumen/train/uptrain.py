@@ -8,7 +8,7 @@ Ainslie et al. 2023, GQA, section 2.1: a converted model is trained on with its 
 steps, 5 % there and here. The stream of batches goes on where gptlite's ended, AdamW starts with empty moments (they
 were not shipped), and the rate climbs to half of the original peak and falls to the original end.
 
-Training on changes a model that was not converted, too: `control` is gptlite itself. What a conversion costs is its loss
+Training on changes a model that was not converted, too: `control` is gptlite itself. A conversion costs its loss
 less the control's after the same steps on the same batches, window by window of the validation text. Warming the rate
 up again costs a finished model something, which so few steps do not win back: the control ends above gptlite, and
 measured from gptlite every conversion would be charged with that, too.
