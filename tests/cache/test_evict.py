@@ -17,7 +17,7 @@ from lumen.cache.evict_slots import Slots
 from lumen.decode import generate, pad
 from lumen.parts import Latent
 
-from ..tiny import relative_error, tiny_llama
+from ..tiny import relative_error, tiny_latent, tiny_llama
 
 PROMPTS = [[5, 9, 2, 7, 1, 3, 3, 8, 30, 12, 4], [11, 0], [7, 7, 21, 60, 2, 9]]
 CONFIG = tiny_llama(num_layers=1).config
@@ -352,3 +352,16 @@ def test_a_second_chunk_forms_no_mask_of_all_its_queries_for_each_head():
     with Largest() as largest:
         step(cache, q, k, v, pos[:, 2700:])
     assert 10**6 < largest.size <= tiles.MOST
+
+
+def test_latents_leave_as_keys_do():
+    """What is stored is one latent for all heads: all of them score it together. With room for all nothing changes."""
+    model = tiny_latent(torch.float64)
+    tokens = torch.tensor([PROMPTS[0], PROMPTS[0][::-1]])
+    for rule in (H2O(), KeyNorm()):
+        cache = EvictingCache.for_model(model, 2, 11, rule)
+        parts = [model(part, None, cache) for part in tokens.split([5, 1, 4, 1], 1)]
+        assert relative_error(torch.cat(parts, 1), model(tokens)) < 1e-12
+        few = EvictingCache.for_model(model, 2, 4, rule)
+        assert relative_error(model(tokens, None, few), model(tokens)) < 1e-12  # T7
+        assert few.layers[0].pos.shape == (2, 1, 5) and len(kept(few, 0, 0)) == 4
