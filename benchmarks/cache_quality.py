@@ -23,7 +23,7 @@ from lumen import bench, cost
 from lumen.assets import shakespeare
 from lumen.cache import QUANT_FORMATS, Cache, DynamicCache, KiviStore, QuantCache, QuantFormat
 
-TEXTS, LENGTH, CHUNK, GROUP, STRETCH = 4, 1024, 8, 32, 64
+TEXTS, LENGTH, CHUNK, GROUP, STRETCH = 4, 1024, 16, 32, 64
 TARGET = 0.005  # int8's share of perplexity
 
 Make = Callable[[Any, int, int], Cache]  # of a model, rows, and positions of each
@@ -95,7 +95,7 @@ def main() -> int:
         ["int8", "int4", "kivi-2"] if options.quick else [k for k in KINDS if k != "plain"]
     )
     plain = losses(model, tokens, KINDS["plain"](model, rows, length))
-    print(f"plain: perplexity {math.exp(float(plain.mean())):.3f} over {plain.numel()} tokens")
+    print(f"plain: perplexity {math.exp(float(plain.mean())):.3f} over {plain.numel()} tokens", flush=True)
     found: dict[str, Any] = {"plain": math.exp(float(plain.mean()))}
     for name in chosen:
         start = time.perf_counter()

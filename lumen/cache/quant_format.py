@@ -29,7 +29,8 @@ class QuantFormat:
 
     `symmetric`: signed codes around zero, no smallest value. `per_channel`: keys are scaled channel by channel over the
     tokens of a block. `rotated`: vectors are turned at random before they are rounded, see `quant_rotate`. `tolerance`:
-    see `Traits`, measured over the small models of the tests. ValueError for what cannot be.
+    see `Traits`; over the small models of the contract's tests, any chunking, 0.030, 0.41, 0.20 and 0.92 were seen at
+    worst. ValueError for what cannot be.
     """
 
     name: str
@@ -106,9 +107,9 @@ WHOLE_BLOCKS = 2  # of a sequence, at most: rejected drafts may reach back over 
 QUANT_FORMATS = {
     each.name: each
     for each in (
-        QuantFormat("int8", 8, symmetric=True, tolerance=0.03),
+        QuantFormat("int8", 8, symmetric=True, tolerance=0.04),
         QuantFormat("int4", 4, group=32, tolerance=0.5),
-        QuantFormat("kivi", 4, group=32, per_channel=True, tolerance=0.5),
-        QuantFormat("kivi-2", 2, group=32, per_channel=True, tolerance=2.0),
+        QuantFormat("kivi", 4, group=32, per_channel=True, tolerance=0.3),
+        QuantFormat("kivi-2", 2, group=32, per_channel=True, tolerance=1.2),
     )
 }
