@@ -1,12 +1,14 @@
 """The server that `soak.py` asks: ours, over HTTP, with a path more on which it tells of itself.
 
 The model is small and random unless one is named: what is looked for here are blocks, tasks, files and memory that
-nobody gives back, and they do not depend on what the model says.
+nobody gives back, and they do not depend on what the model says. With a leak planted it must be found.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ctypes
 import gc
 import os
 import resource
@@ -25,6 +27,7 @@ import lumen
 from lumen.io.tokenizer import Tokenizer
 from lumen.models import Llama, ModelConfig
 from lumen.serve.engine import Engine
+from lumen.serve.request import Request as EngineRequest
 from lumen.serve.scheduler import Limits
 from lumen.server.app import Settings, create_app
 from lumen.server.command import bind
@@ -52,8 +55,23 @@ def small(seed: int = 0) -> tuple[Llama, Tokenizer]:
     return model.eval().requires_grad_(False), Tokenizer(backend, eos_ids=(2, 0), chat_template=TEMPLATE)
 
 
+class Leaking(Engine):
+    """Keeps `leak` bytes for each sequence that it takes, in no object that the garbage collector sees."""
+
+    def __init__(self, *args: Any, leak: int, **options: Any):
+        super().__init__(*args, **options)
+        self._leak = leak
+        self._kept: list[bytes] = []
+
+    def add(self, request: EngineRequest) -> None:
+        super().add(request)
+        self._kept.append(os.urandom(self._leak))
+
+
 def resident() -> int:
-    """Memory that the process has now, in bytes; where Linux is not, the most that it had."""
+    """Memory that the process has now, without what malloc holds ready, in bytes; off Linux, the most that it had."""
+    with contextlib.suppress(AttributeError, OSError):  # a C library that is not glibc
+        ctypes.CDLL(None).malloc_trim(0)
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     except OSError:
@@ -77,11 +95,12 @@ def told(app: Any) -> dict[str, Any]:
     }
 
 
-def run(port: int, name: str) -> None:
-    """Serve until a signal. `name` "" is the small random model."""
+def run(port: int, name: str, leak: int) -> None:
+    """Serve until a signal. `name` "" is the small random model; `leak` bytes stay behind for each sequence."""
     model, tokenizer = lumen.load(name) if name else small()
     limits = Limits(max_seqs=16, token_budget=32)
-    engine = Engine(model, tokenizer, num_blocks=512, limits=limits)
+    options: dict[str, Any] = {"num_blocks": 512, "limits": limits}
+    engine = Leaking(model, tokenizer, leak=leak, **options) if leak else Engine(model, tokenizer, **options)
     app = create_app(engine, tokenizer, "soak", Settings(grace=1.0))
 
     async def tell(http: HttpRequest) -> Response:

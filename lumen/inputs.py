@@ -10,19 +10,19 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 INT64 = 2**63 - 1
 _LONG = 60  # characters of what was given that a sentence repeats
 
 
-def shown(value: Any) -> str:
-    """What was given, in a sentence: short, on one line, whatever it is."""
+def shown(value: Any, spelled: Callable[[Any], str] = repr) -> str:
+    """What was given, in a sentence: short, on one line, whatever it is, `spelled` in Python's way or another."""
     if type(value) is int and abs(value) >= 10**18:
         return f"an integer of {value.bit_length()} bits"
     try:
-        text = " ".join(repr(value).split())
+        text = " ".join(spelled(value).split())
     except Exception:  # repr is the stranger's own code
         text = f"a {type(value).__name__}"
     return text if len(text) <= _LONG else text[:_LONG] + "…"

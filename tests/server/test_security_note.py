@@ -6,6 +6,9 @@ import argparse
 import re
 from pathlib import Path
 
+import pytest
+
+from lumen.bench import load_evidence
 from lumen.server.api.access import OPEN
 from lumen.server.api.intake import BODY_SECONDS
 from lumen.server.api.options import MOST_CHOICES
@@ -34,7 +37,17 @@ def test_every_option_and_file_it_names_exists():
     known = parser._subparsers._group_actions[0].choices["serve"].format_help()
     assert all(option in known for option in re.findall(r"--[a-z-]+", NOTE))
     files = re.findall(r"`((?:lumen|benchmarks)/[\w/.]+)`", NOTE)
-    assert len(files) == 2 and all((Path(__file__).parents[2] / file).is_file() for file in files)
+    assert len(files) == 3 and all((Path(__file__).parents[2] / file).is_file() for file in files)
+
+
+def test_what_onednn_keeps_is_what_was_measured():
+    found = load_evidence("shape_caches")["data"]
+    whole, shapes, bounded = re.findall(
+        r"some (\d+) MB for the ([\d,]+) that.* (\d+) MB with `ONEDNN", NOTE, re.S
+    )[0]
+    assert found["rows"][-1] * len(found["shapes"]) == int(shapes.replace(",", ""))
+    assert found["bytes"][-1] / 1e6 == pytest.approx(int(whole), rel=0.05)
+    assert found["bytes_bounded"][-1] / 1e6 == pytest.approx(int(bounded), rel=0.2)
 
 
 def test_it_is_read_in_three_minutes():

@@ -10,8 +10,10 @@ from __future__ import annotations
 import json
 import math
 import re
+from functools import partial
 from typing import Any
 
+from ... import inputs
 from .errors import BadRequest
 
 _HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
@@ -45,15 +47,12 @@ def parse(raw: bytes) -> dict[str, Any]:
 
 
 def shown(value: Any) -> str:
-    """A stranger's value in a message: short, one line, never deeper than itself."""
+    """A stranger's value in a message, spelled as in JSON: short, one line, never deeper than itself."""
     if isinstance(value, dict):
         return "an object"
     if isinstance(value, list):
         return "a list" if value else "an empty list"
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**18:
-        return "an integer of more than 18 digits"
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _LONG else text[:_LONG] + "…"
+    return inputs.shown(value, partial(json.dumps, ensure_ascii=False))
 
 
 class Fields:
