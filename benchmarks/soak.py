@@ -47,7 +47,7 @@ SMALL_CACHES = {
 }
 WARM = 10  # rounds before the first look
 PER_REQUEST = {
-    "resident": 1024.0,
+    "resident": 512.0,
     "objects": 0.1,
 }  # what may stay behind for each request: bytes, Python objects
 NEVER_MORE = ("tasks", "files")

@@ -45,7 +45,7 @@ def test_the_parts_of_an_engine_step_are_timed(benchmark):
 
 
 def test_the_soak_finds_what_stays_behind(benchmark):
-    """A kilobyte and a half for each request, one task, one file, one block in a hundred looks; and noise is none."""
+    """A kilobyte for each request, one task, one file, one block in a hundred looks; and noise is none."""
     soak, dice = benchmark("soak"), random.Random(0)
 
     def looks(resident=0.0, objects=0.0, **late):
@@ -57,7 +57,7 @@ def test_the_soak_finds_what_stays_behind(benchmark):
 
     assert soak.judge(list(looks()))[1] == []
     for more, word in (
-        ({"resident": 1500}, "resident"), ({"objects": 0.2}, "objects"), ({"tasks": 4}, "tasks"),
+        ({"resident": 1024}, "resident"), ({"objects": 0.2}, "objects"), ({"tasks": 4}, "tasks"),
         ({"files": 10}, "files"), ({"threads": 43}, "threads"), ({"lost_blocks": 1}, "blocks"),
     ):  # fmt: skip
         (fault,) = soak.judge(list(looks(**more)))[1]

@@ -8,7 +8,7 @@ import pytest
 
 from lumen.server.api.errors import ApiError
 from lumen.server.api.expand import choice_seed, engine_requests
-from lumen.server.api.fields import Fields, parse
+from lumen.server.api.fields import Fields, parse, shown
 from lumen.server.api.options import ModelCard
 from lumen.server.api.protocol import chat_request, completion_request
 
@@ -219,3 +219,18 @@ def test_a_prompt_of_ids_and_a_long_text_reach_the_engine_as_they_are():
 
     asyncio.run(go())
     assert engine.seen[0].prompt == ids("é" * 20_001) and engine.seen[1].prompt == ids("abc")
+
+
+def test_a_value_is_shown_as_json_spells_it_on_one_short_line():
+    said = [shown(value) for value in (True, None, "é", 1.5, {"a": 1}, [1], [], 2**64)]
+    assert said == [
+        "true",
+        "null",
+        '"é"',
+        "1.5",
+        "an object",
+        "a list",
+        "an empty list",
+        "an integer of 65 bits",
+    ]
+    assert shown("a\u2028b\x85c") == '"a b c"' and len(shown("x" * 999)) == 61
