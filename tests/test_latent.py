@@ -13,6 +13,7 @@ from lumen.cost import kv_bytes
 from lumen.decode import generate
 from lumen.models.counts import absorbs, expand_flops, pair_flops
 from lumen.models.lora import Adapters
+from lumen.models.observe import observe
 from lumen.models.passing import Pass
 from lumen.models.shard import shard_config
 from lumen.parts import Latent
@@ -235,6 +236,7 @@ def test_a_packed_step_counts_its_sequences_and_not_its_tokens():
         (lambda: tiny_llama(latent=Latent(8, 0)), "rope positions and 0"),
         (lambda: tiny_gpt(latent=Latent(8, 4)), "learned positions and 4"),
         (lambda: tiny_llama(latent=Latent(8, 4), qk_norm=True), "qk_norm"),
+        (lambda: observe(tiny_latent(), torch.tensor([[1, 2]]), [0]), "stores latents"),
         (lambda: tiny_llama(latent=Latent(8, 4), kv_from=(0, 0, 0)), "kv_from"),
         (
             lambda: shard_config(tiny_latent().config.with_(intermediate_size=99), 3),

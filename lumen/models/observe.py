@@ -61,9 +61,14 @@ def observe(
 ) -> dict[int, Given]:
     """Run tokens (B, T) up to the last of `layers`, without a cache; what each of them was given.
 
-    ValueError for a layer that the model has not, and for one that makes no keys of its own.
+    ValueError for a layer that the model has not, for one that makes no keys of its own, and for latent attention.
     """
     config = model.config
+    if config.latent is not None:
+        raise ValueError(
+            f"{config.name} stores latents, and neither they nor its queries are those of a head; observe a model with "
+            "keys and values."
+        )
     for layer in layers:
         if layer not in config.storing_layers:
             raise ValueError(
