@@ -127,7 +127,7 @@ def main() -> None:
     )
     quick = options.parse_args().quick
     model, tokenizer = lumen.load("smollm2-135m", "cpu", torch.float32)
-    recipe = Recipe(layers=(2, 16), texts=4, steps=60) if quick else Recipe()
+    recipe = Recipe(layers=(2, 16), texts=2, length=512, queries=128, steps=100) if quick else Recipe()
     texts, length, budgets = (2, 512, (128, 256)) if quick else (8, 2048, BUDGETS)
     play, unseen = assets.shakespeare()
     letters = 8 * max(recipe.texts * recipe.length, texts * length)

@@ -13,7 +13,7 @@ from lumen.cache import DynamicCache
 from lumen.models.indexer import Indexer
 from lumen.models.observe import observe
 from lumen.parts import LinearLayers
-from lumen.train.indexer import Recipe, lesson, loss_of, new_indexers, texts_of, train
+from lumen.train.indexer import Recipe, lessons_of, loss_of, new_indexers, texts_of, train
 
 from .tiny import relative_error, tiny_gpt, tiny_llama
 
@@ -98,17 +98,17 @@ def test_only_layers_with_keys_of_their_own_are_observed(model):
 def test_training_draws_the_indexer_to_attention():
     """A few steps on a tiny model of random weights: nearer on what it was shown, and it catches more of the weight."""
     model = tiny_llama()
-    recipe = Recipe(layers=(1, 2), texts=2, length=48, steps=60, lr=1e-2, heads=4, dim=8)
+    recipe = Recipe(layers=(1, 2), texts=2, length=48, queries=32, steps=60, lr=1e-2, heads=4, dim=8)
     texts = texts_of(torch.randint(97, (96,), generator=torch.Generator().manual_seed(0)).tolist(), recipe)
     trained, fresh = train(model, texts, recipe), new_indexers(model, recipe)
-    for layer, given in observe(model, texts[0], recipe.layers).items():
-        one = lesson(model, given)
+    for layer, one in lessons_of(model, texts[0], recipe.layers).items():
+        given = one.given
         weights = rc.weights_of(given.q, given.k, given.pos, given.pos)
         with torch.no_grad():
             assert float(loss_of(trained[layer], one)) < 0.7 * float(loss_of(fresh[layer], one))
             after, before = (
                 rc.caught(
-                    weights, rc.by_index(*some[layer](one.x, one.turn), one.pos, one.pos, 8)
+                    weights, rc.by_index(*some[layer](given.x, one.turn), given.pos, given.pos, 8)
                 ).mass.mean()
                 for some in (trained, fresh)
             )

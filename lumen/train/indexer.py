@@ -1,10 +1,10 @@
 """The recipe of an indexer for SmolLM2: DSA's dense warm-up, on the plays, layer by layer.
 
-    python -m lumen.train.indexer                 # two minutes on two cores
+    python -m lumen.train.indexer                 # some minutes on two cores
     python -m lumen.train.indexer --steps 20      # a smoke run
 
-The model is frozen. What each layer's attention looks at in the training texts is worked out once; then the indexer of
-the layer is drawn to it by KL divergence (`index_loss`), Adam, learning rate 1e-3 as in the paper. DeepSeek-AI 2025,
+The model is frozen and runs once over the texts. Then the indexer of each layer is drawn to what the layer's attention
+looks at by KL divergence (`index_loss`), Adam, learning rate 1e-3 as in the paper. DeepSeek-AI 2025,
 DeepSeek-V3.2-Exp, section 2.1.
 """
 
@@ -28,12 +28,13 @@ from ..models.observe import Given, observe
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that decides the result. `length` in tokens; one text a step."""
+    """Everything that decides the result. `length` in tokens; a step looks at `queries` tokens of one text."""
 
     layers: tuple[int, ...] = (2, 9, 16, 23, 29)
-    texts: int = 24
-    length: int = 512
-    steps: int = 300
+    texts: int = 6
+    length: int = 2048
+    queries: int = 256
+    steps: int = 200
     lr: float = 1e-3
     heads: int = 4
     dim: int = 64
@@ -42,23 +43,26 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Lesson:
-    """What an indexer reads, and what it is to say: x (1, T, D), turn, weights (1, 1, T, T) summed over heads, pos."""
+    """What one layer was given in a text, and the rotary (cos, sin) of its positions."""
 
-    x: Tensor
+    given: Given
     turn: tuple[Tensor, Tensor]
-    weights: Tensor
-    pos: Tensor
 
 
-def lesson(model: Llama, given: Given) -> Lesson:
-    """From what one layer was given in a text."""
-    weights = weights_of(given.q, given.k, given.pos, given.pos).sum(1, keepdim=True)
-    return Lesson(given.x, model.turns(given.pos)[0], weights, given.pos)
+def lessons_of(model: Llama, text: Tensor, layers: Sequence[int]) -> dict[int, Lesson]:
+    """One for each layer, from a text (1, T)."""
+    return {n: Lesson(given, model.turns(given.pos)[0]) for n, given in observe(model, text, layers).items()}
 
 
-def loss_of(indexer: Indexer, one: Lesson) -> Tensor:
-    """KL divergence of the indexer from attention, nats a query."""
-    return index_loss(index_scores(*indexer(one.x, one.turn)), one.weights, visible(one.pos, one.pos)[:, 0])
+def loss_of(indexer: Indexer, lesson: Lesson, rows: Tensor | slice = slice(None)) -> Tensor:
+    """KL divergence of the indexer from attention at the queries `rows` of a text, nats a query."""
+    given = lesson.given
+    index_q, index_k, index_w = indexer(given.x, lesson.turn)
+    pos = given.pos[:, rows]
+    with torch.no_grad():
+        weights = weights_of(given.q[:, :, rows], given.k, pos, given.pos)
+    scores = index_scores(index_q[:, :, rows], index_k, index_w[:, rows])
+    return index_loss(scores, weights, visible(pos, given.pos)[:, 0])
 
 
 def new_indexers(model: Llama, recipe: Recipe) -> dict[int, Indexer]:
@@ -70,17 +74,15 @@ def new_indexers(model: Llama, recipe: Recipe) -> dict[int, Indexer]:
 def train(model: Llama, texts: Sequence[Tensor], recipe: Recipe) -> dict[int, Indexer]:
     """An indexer for each layer of the recipe, trained on texts (1, T) of the model's tokens."""
     indexers = new_indexers(model, recipe)
-    lessons: dict[int, list[Lesson]] = {layer: [] for layer in recipe.layers}
-    for text in texts:
-        for layer, given in observe(model, text, recipe.layers).items():
-            lessons[layer].append(lesson(model, given))
+    lessons = [lessons_of(model, text, recipe.layers) for text in texts]
     dice = torch.Generator().manual_seed(recipe.seed)
-    order = torch.randint(len(texts), (recipe.steps,), generator=dice).tolist()
     for layer, indexer in indexers.items():
         optimizer = torch.optim.Adam(indexer.parameters(), lr=recipe.lr)
-        for number in order:
+        for _ in range(recipe.steps):
+            lesson = lessons[int(torch.randint(len(texts), (), generator=dice))][layer]
+            rows = torch.randperm(lesson.given.pos.shape[1], generator=dice)[: recipe.queries]
             optimizer.zero_grad()
-            loss_of(indexer, lessons[layer][number]).backward()
+            loss_of(indexer, lesson, rows).backward()
             optimizer.step()
         indexer.eval().requires_grad_(False)
     return indexers
@@ -108,17 +110,17 @@ def main() -> None:
     train_text, valid_text = assets.shakespeare()
     letters = 8 * recipe.texts * recipe.length  # a token is about three
     texts = texts_of(tokenizer.encode(train_text[:letters]), recipe)
-    held_out = texts_of(tokenizer.encode(valid_text[:letters]), Recipe(texts=4, length=recipe.length))
-    trained = train(model, texts, recipe)
-    fresh = new_indexers(model, recipe)
+    held_out = texts_of(tokenizer.encode(valid_text[:letters]), Recipe(texts=2))
+    trained, fresh = train(model, texts, recipe), new_indexers(model, recipe)
+    found = [lessons_of(model, text, recipe.layers) for text in held_out]
     for layer in recipe.layers:
-        found = [lesson(model, observe(model, text, (layer,))[layer]) for text in held_out]
-        before, after = (
-            sum(float(loss_of(some[layer], one).detach()) for one in found) / len(found)
-            for some in (fresh, trained)
-        )
+        with torch.no_grad():
+            before, after = (
+                sum(float(loss_of(some[layer], one[layer])) for one in found) / len(found)
+                for some in (fresh, trained)
+            )
         print(
-            f"layer {layer}: {before:.3f} nats a query untrained, {after:.3f} trained, on {len(found)} held-out texts"
+            f"layer {layer}: {before:.3f} nats a query untrained, {after:.3f} trained ({len(found)} unseen texts)"
         )
 
 
