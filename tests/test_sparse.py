@@ -217,7 +217,7 @@ def test_a_decode_step_is_the_prefill_s_last_row(method):
     pos = torch.arange(65)[None]
     call = METHODS[method]
     whole = _whole(method, q, k, v, pos)
-    for t in (0, 7, 8, 31, 64):
+    for t in (0, 7, 8, 31, 47, 64):
         if method == "nsa":
             step = nsa_attention(
                 q[:, :, t : t + 1], three(k[:, :, : t + 1]), three(v[:, :, : t + 1]),
@@ -296,6 +296,24 @@ def test_a_block_that_nobody_reads_is_not_touched(order):
     wanted, whole = masked(q, clean_k, clean_v, seen)
     assert torch.isfinite(out).all() and relative_error(out, wanted) < 1e-12
     assert torch.allclose(lse, whole, rtol=1e-12)
+
+
+def test_blocks_that_lie_ahead_are_not_computed_with():
+    """All blocks are asked for: of block i, the queries from its first position on are brought to it, and no others."""
+    q, k, v = drawn(64, 64, batch=1)
+    pos = torch.arange(64)[None]
+    reads = torch.ones(1, 9, 64, 8, dtype=torch.bool)
+    with FlopCounterMode(display=False) as counter:
+        out, _ = routed(q, k, v, pos, slots_of(pos, 8), reads)
+    assert counter.get_total_flops() == 2 * 9 * sum((64 - 8 * i) * 8 for i in range(8)) * (DIM + VALUE)
+    assert relative_error(out, attention(q, k, v, pos, pos)) < 1e-12
+
+
+def test_padding_reads_no_block_and_the_draw_of_a_query_stays():
+    shape = BigBird(8, 1, 1, 2)
+    assert not shape.reads(3, torch.tensor([[-1]]), 2).any()
+    assert all(shape.blocks(h, 7, 8) == shape.blocks(h, 7, 30) for h in range(9))
+    assert len({tuple(shape.blocks(h, 20, 30)) for h in range(9)}) > 1, "heads draw apart"
 
 
 def test_an_open_place_is_minus_one_and_no_block_is_read_twice():
@@ -514,6 +532,7 @@ def test_sla_s_classes_are_shares_of_the_blocks_that_hold_keys():
     pos = rows(65, 65)
     classes = block_classes(q, k, *(slots_of(p, 8) for p in pos), SLA(8, 0.25, 0.5))
     held = [9, 6, 6, 0]
+    assert SLA(8, 0.0, 1.0).counts(7) == (1, 6), "one is always critical"
     assert (classes == 1).sum(-1)[:, 0, 0].tolist() == [2, 2, 2, 0]
     assert (classes == 0).sum(-1)[:, 0, 0].tolist() == [n - round(0.25 * n) - round(0.5 * n) for n in held]
 
