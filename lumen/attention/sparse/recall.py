@@ -97,8 +97,6 @@ def by_bound(
     keys, real = k.transpose(1, 2)[row, slots.clamp_min(0)], (slots >= 0)[..., None, None]
     low = torch.where(real, keys, float("inf")).amin(2).transpose(1, 2)  # (B, Hkv, N, D)
     high = torch.where(real, keys, float("-inf")).amax(2).transpose(1, 2)
-    empty = ~real.any(2).transpose(1, 2)
-    low, high = low.masked_fill(empty, 0), high.masked_fill(empty, 0)
     # of q_d * low_d and q_d * high_d the larger, channel by channel: high for q_d > 0, low for q_d < 0
     scores = products(q.clamp_min(0), high) + products(q.clamp_max(0), low)
     return _blocks(scores, q_pos, k_pos, slots, budget, first)
