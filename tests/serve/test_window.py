@@ -58,7 +58,7 @@ def engine_for(rng, model, kept, preemption="recompute", drafter=None):
 @pytest.mark.parametrize("drafts", [0, 3])
 def test_answers_equal_generation_with_rings(preemption, drafts):
     """6 workloads each: windows, sinks, blocks and budgets of all sizes, prompts longer than the pool, drafts that are
-    right and wrong; tokens equal, every block back. (200 seeds were run when it was written.)"""
+    right and wrong; tokens equal, every block back."""
     model, preempted, taken = tiny_llama(torch.float64, num_layers=2), 0, 0
     for seed in range(6):
         rng = random.Random(seed)
