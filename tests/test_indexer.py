@@ -45,6 +45,7 @@ def test_it_points_where_hugging_face_s_points():
     index = ours(x, (cos, signed))
     chosen = dsa_tokens(*index, pos.expand(2, -1), slots_of(pos.expand(2, -1), 1), 6)[:, 0]
     scores = index_scores(*index)
+    assert torch.allclose(index[2], theirs.weights_proj(x) * 3**-0.5 * 12**-0.5), "both scales"
     for t in range(6, 40):
         for row in range(2):
             ours_, theirs_ = scores[row, t, chosen[row, t]], scores[row, t, wanted[row, t].long()]

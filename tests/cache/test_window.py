@@ -133,7 +133,9 @@ def test_a_ring_goes_back_no_further_than_it_holds(model):
 
 
 def test_layers_refuse_to_go_back_together():
-    model = tiny_llama(torch.float64, window=4, full_layers=(0,))  # the part that could go back is asked first
+    model = tiny_llama(
+        torch.float64, window=4, full_layers=(0,)
+    )  # the part that could go back is asked first
     cache = trained_windows(model, 1, 40, rewind=3)
     feed(model, cache, texts((30,)), [1])
     cache.rewind([28])
