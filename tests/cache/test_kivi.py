@@ -230,6 +230,28 @@ def test_full_blocks_travel_as_codes_and_the_rest_whole():
         store.content(k.float(), v.float())
 
 
+def test_codes_that_arrive_where_a_block_was_open_are_read_and_may_be_taken_back():
+    """The whole place of the block's last owner is none of theirs."""
+    store = kivi("kivi-2")(tiny_llama(torch.float64), 3, 4)
+    cache, (k, v) = store.rows(1), drawn(8)
+    feed(cache, k, v)
+    before = store.export(cache.tables[0], 8)
+    content = cache.swap_out(0)
+    other = store.rows(1)
+    feed(other, *drawn(2, seed=5))
+    (block,) = other.tables[0]
+    other.close()
+    cache.swap_in(0, content)
+    assert block in cache.tables[0]
+    cache.begin(torch.full((1, 1), -1))
+    for layer in range(3):
+        for got, want in zip(cache.read(layer)[:2], before, strict=True):
+            assert torch.equal(got[0].transpose(0, 1), want[layer])
+    for to in (6, 2):
+        cache.rewind([to])
+        feed(cache, k, v)
+
+
 def test_a_swap_that_finds_no_place_leaves_the_blocks_free():
     store = kivi(sequences=1)(tiny_llama(torch.float64), 30, 4)
     cache, (k, v) = store.rows(1), drawn(2)
