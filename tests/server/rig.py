@@ -81,7 +81,7 @@ class FakeEngine:
     ):
         config = SimpleNamespace(vocab_size=VOCAB, eos_ids=(2, 0), max_positions=max_len)
         self.model, self.max_seqs = SimpleNamespace(config=config), max_seqs
-        self.scheduler = SimpleNamespace(limits=SimpleNamespace(max_seqs=max_seqs))
+        self.scheduler = SimpleNamespace(limits=SimpleNamespace(max_seqs=max_seqs), room=max_len)
         self.store = SimpleNamespace(pool=SimpleNamespace(num_blocks=max_len, block_size=1))
         self.script, self.before_step = script, before_step
         self.tokenizer, self.counters = byte_tokenizer(), Counters()
