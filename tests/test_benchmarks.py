@@ -87,3 +87,16 @@ def test_the_soak_s_mix_is_what_it_says(benchmark):
 def test_the_soak_looks_at_streams(benchmark, pieces, word):
     with pytest.raises(ValueError, match=word):
         benchmark("soak").streamed(pieces, {})
+
+
+def test_selections_are_compared_on_a_tiny_model(benchmark):
+    """Every selection at a budget for all keys catches all of the weight, and the table has a row for each."""
+    script, model = benchmark("sparse_recall"), tiny_llama(max_positions=128)
+    recipe = script.Recipe(layers=(0, 2), texts=1, length=90, queries=16, steps=1, heads=2, dim=8)
+    texts = script.texts_of([i % 97 for i in range(90)], recipe)
+    trained, fresh = script.train(model, texts, recipe), script.new_indexers(model, recipe)
+    rows = list(script.of_text(model, texts[0], fresh, trained, (128,), queries=5))
+    found = script.summary([rows, rows])
+    assert len(found) == 9 and len(rows) == 18
+    assert all(one["mass"].value == pytest.approx(1, abs=1e-5) and one["top"].value == 1 for one in found)
+    assert {one["method"] for one in script.costs(model)} == {"full", "window 512", "NSA", "MoBA", "DSA"}
