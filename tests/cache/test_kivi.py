@@ -120,6 +120,18 @@ def test_the_forward_that_fills_a_block_reads_it_whole_and_the_next_reads_codes(
     assert torch.equal(keys[0, :, 4:5].transpose(0, 1), k[2, 4:5])
 
 
+def test_a_forward_that_dies_closes_nothing():
+    """Layer 0 has filled a block, layer 2 has not: what stood there is read whole."""
+    store = kivi("kivi-2")(tiny_llama(torch.float64), 9, 4)
+    cache, (k, v) = store.rows(1), drawn(4)
+    feed(cache, k[:, :3], v[:, :3])
+    pos = torch.tensor([[3]])
+    cache.begin(pos)
+    cache.update(0, *(x[0, 3:].transpose(0, 1)[None] for x in (k, v)), pos)
+    cache.begin(torch.full((1, 1), -1))
+    assert torch.equal(cache.read(2)[0][0].transpose(0, 1), k[2, :3])
+
+
 @pytest.mark.parametrize("to", [8, 7, 5, 4, 3, 0])
 def test_t9_rewound_over_an_edge_it_is_as_if_never_written(to):
     """Drafts close a block and are rejected: its tokens come back whole, bit for bit, while their place is kept."""

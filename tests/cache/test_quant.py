@@ -10,7 +10,7 @@ import torch
 
 from lumen import cost
 from lumen.cache import QUANT_FORMATS, KiviStore, QuantCache, QuantFormat, QuantStore
-from lumen.cache.quant_codes import TokenCodec, pack_bits, unpack_bits
+from lumen.cache.quant_codes import TokenCodec, pack_bits, quantize, quantize_signed, unpack_bits
 from lumen.cache.quant_rotate import hadamard, rotation
 from lumen.config import CONFIGS
 from lumen.decode import generate
@@ -93,6 +93,19 @@ def test_no_number_is_too_odd(name, dtype):
         if float(x.abs().max()) < 6e4 or form.symmetric or dtype == torch.bfloat16:
             limit = 0.75 * max(step, float(x.abs().max()) / 127 if form.symmetric else 0.0)
             assert (got.double() - x.double()).abs().max() <= limit + float(x.abs().max()) * 2**-7 + 2**-24
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_codes_of_short_numbers_are_not_rounded_twice(dtype):
+    """A bfloat16 quotient of 100 is a whole or a half: divided as they came, codes would be off by one."""
+    torch.manual_seed(0)
+    x = torch.randn(2000, 64).to(dtype)
+    codes, step = quantize_signed(x, 8, -1, dtype)
+    assert torch.equal(codes, (x.float() / step.float()).round().clamp(-127, 127).to(torch.int8))
+    codes, step, low = quantize(x, 8, -1, dtype)
+    assert torch.equal(
+        codes, ((x.float() - low.float()) / step.float()).round().clamp(0, 255).to(torch.uint8)
+    )
 
 
 @pytest.mark.parametrize("width", [1, 2, 8, 12, 64, 100])
