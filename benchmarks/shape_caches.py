@@ -16,8 +16,8 @@ import sys
 from pathlib import Path
 
 import torch
-from soak import SMALL_CACHES
-from soak_server import resident
+from memory import resident
+from soak import BOUNDS
 
 from lumen import bench
 from lumen.models.kernels import can_pack, packed
@@ -25,7 +25,7 @@ from lumen.models.linear import Linear
 
 SHAPES = ((576, 576), (576, 192), (576, 1536), (1536, 576))  # in, out: q and o, k and v, gate and up, down
 ROWS, LOOK = 256, 32
-BOUND = {name: value for name, value in SMALL_CACHES.items() if name.endswith("CAPACITY")}
+BOUND = {name: value for name, value in BOUNDS.items() if name.endswith("CAPACITY")}
 
 
 def grown() -> list[int]:

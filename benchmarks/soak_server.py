@@ -7,18 +7,15 @@ nobody gives back, and they do not depend on what the model says. With a leak pl
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import ctypes
 import gc
 import os
-import resource
 import sys
 import threading
-from pathlib import Path
 from typing import Any
 
 import tokenizers
 import torch
+from memory import in_use, resident
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -68,16 +65,6 @@ class Leaking(Engine):
         self._kept.append(os.urandom(self._leak))
 
 
-def resident() -> int:
-    """Memory that the process has now, without what malloc holds ready, in bytes; off Linux, the most that it had."""
-    with contextlib.suppress(AttributeError, OSError):  # a C library that is not glibc
-        ctypes.CDLL(None).malloc_trim(0)
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-    except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
 def told(app: Any) -> dict[str, Any]:
     """What the server holds. Blocks are looked at when nothing runs: they belong to the engine's thread."""
     worker, engine = app.state.service.worker, app.state.service.worker._engine
@@ -91,6 +78,8 @@ def told(app: Any) -> dict[str, Any]:
         "files": len(os.listdir("/dev/fd")),
         "threads": threading.active_count(),
         "objects": len(gc.get_objects()),
+        "python_pieces": sys.getallocatedblocks(),
+        "in_use": in_use(),
         "resident": resident(),
     }
 
