@@ -19,19 +19,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ..attention.sparse.blocks import upper_bound
 from ..config import ModelConfig
 from ..inputs import whole
 from .base import Cache
 from .dense import StaticCache
 from .traits import HasShape, Traits, storage_bytes, stored_dims
-
-
-def upper_bound(q: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """What q (B, Hkv, G, D) can score at most with a key between low and high (B, Hkv, P, D): (B, Hkv, G, P), unscaled.
-
-    Where a query's channel is positive, the greatest key number counts, where it is negative the least.
-    """
-    return q.clamp(min=0) @ high.transpose(2, 3) + q.clamp(max=0) @ low.transpose(2, 3)
 
 
 class QuestCache(Cache):
@@ -148,9 +141,8 @@ class QuestCache(Cache):
     def _choose(self, layer: int, q: Tensor) -> Tensor:
         """The pages (B, Hkv, pages) that q (B, H, 1, D) reads."""
         low, high = (x[layer, :, :, : self._used] for x in (self.low, self.high))
-        grouped = q.unflatten(1, (low.shape[1], -1)).squeeze(3)
         scale = q.shape[3] ** -0.5 if self.config.query_scale is None else self.config.query_scale
-        bounds = (upper_bound(grouped, low, high) * scale).float()
+        bounds = (upper_bound(q, low, high) * scale).float().unflatten(1, (low.shape[1], -1)).squeeze(3)
         newest = self._pos[:, : self._used].amax(2)  # of each page
         out = newest < 0
         window = self.config.window_of(self.config.storing_layers[layer])

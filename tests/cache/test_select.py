@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from lumen.attention import attention
+from lumen.attention.sparse.blocks import upper_bound
 from lumen.cache import QuestCache
-from lumen.cache.select import upper_bound
 from lumen.config import CONFIGS
 from lumen.decode import pad
 from lumen.parts import Latent
@@ -47,7 +47,7 @@ def step(cache, q, k, v, pos, window=None):
 def test_the_bound_is_never_below_a_key_of_its_page_and_a_corner_reaches_it(size):
     q, keys = draw(0, 2, KV, GROUP, WIDTH), draw(1, 2, KV, 5, size, WIDTH)
     low, high = keys.amin(3), keys.amax(3)
-    bound = upper_bound(q, low, high)
+    bound = upper_bound(q.flatten(1, 2)[:, :, None], low, high).view(2, KV, GROUP, 5)
     scores = torch.einsum("bhgd,bhpsd->bhgps", q, keys)
     assert (scores <= bound[..., None] + 1e-12).all()
     corner = torch.where(q[:, :, :, None] > 0, high[:, :, None], low[:, :, None])

@@ -71,8 +71,18 @@ def as_reads(chosen: Tensor, num_blocks: int) -> Tensor:
 
 def products(q: Tensor, keys: Tensor) -> Tensor:
     """Each query head with one key a block: q (B, H, T, D), keys (B, Hkv, N, D) -> (B, H, T, N), as exact as keys."""
-    grouped = q.unflatten(1, (keys.shape[1], -1)).to(keys.dtype)
-    return (grouped @ keys[:, :, None].transpose(-1, -2)).flatten(1, 2)
+    grouped = q.unflatten(1, (keys.shape[1], -1)).to(keys.dtype)  # heads of a group are rows of one product
+    return (grouped.flatten(2, 3) @ keys.mT).unflatten(2, grouped.shape[2:4]).flatten(1, 2)
+
+
+def upper_bound(q: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """What a query can score at most with a key between low and high: q (B, H, T, D), low and high (B, Hkv, N, D), the
+    least and the greatest number of each channel in a block -> (B, H, T, N), unscaled.
+
+    Where a query's channel is positive, the greatest key number counts, where it is negative the least. Tang et al.
+    2024, Quest, section 3.3.
+    """
+    return products(q.clamp(min=0), high) + products(q.clamp(max=0), low)
 
 
 def weigh_seen(q: Tensor, k: Tensor, seen: Tensor, scale: float | None = None) -> tuple[Tensor, Tensor]:

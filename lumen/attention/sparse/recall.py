@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..core import check_shapes, mask_for, visible, weigh_with
-from .blocks import as_reads, products, reachable, slots_of, top_blocks
+from .blocks import as_reads, products, reachable, slots_of, top_blocks, upper_bound
 from .dsa import dsa_tokens
 from .moba import block_means
 from .nsa import NSA, block_scores, compress
@@ -97,9 +97,7 @@ def by_bound(
     keys, real = k.transpose(1, 2)[row, slots.clamp_min(0)], (slots >= 0)[..., None, None]
     low = torch.where(real, keys, float("inf")).amin(2).transpose(1, 2)  # (B, Hkv, N, D)
     high = torch.where(real, keys, float("-inf")).amax(2).transpose(1, 2)
-    # of q_d * low_d and q_d * high_d the larger, channel by channel: high for q_d > 0, low for q_d < 0
-    scores = products(q.clamp_min(0), high) + products(q.clamp_max(0), low)
-    return _blocks(scores, q_pos, k_pos, slots, budget, first)
+    return _blocks(upper_bound(q, low, high), q_pos, k_pos, slots, budget, first)
 
 
 def by_compressed(
