@@ -183,19 +183,46 @@ class EvictingCache(Cache):
             self.queries[layer], self.q_pos = queries, self._last_pos
 
     def prompt_ended(self) -> None:
-        if self.when == "always" or self._prompt_ended:
-            return
-        for layer, slots in enumerate(self.layers):
-            if self.queries:
-                slots = slots._replace(read=self._observed(layer, slots))
-            self.layers[layer] = slots.chosen(self._best(layer, slots, self.lengths), ROOM)
-        self.held.clamp_(max=self.budget)
-        self.queries, self._prompt_ended = [], True
+        if self.when == "prompt" and not self._prompt_ended:
+            cut = self.choosing(self.budget, self.rule)
+            self.layers, self.held, self.queries, self._prompt_ended = cut.layers, cut.held, [], True
 
-    def _observed(self, layer: int, slots: Slots) -> Tensor:
-        """What the prompt's last queries read of each key: (B, Hkv, S)."""
-        q, window = self.queries[layer], self.config.window_of(self.config.storing_layers[layer])
-        mask = mask_for(self.q_pos, slots.pos, window, q.dtype)
+    def choosing(self, budget: int, rule: Rule, when: When = "prompt") -> EvictingCache:
+        """What a cache of this budget and rule holds once the same prompt has ended: it is read once for all of them.
+
+        This one stays as it is. ValueError where it has chosen already, or has not noted what the rule looks at.
+        """
+        if self.when == "always" or self._prompt_ended:
+            raise ValueError(
+                'Keys have left already, so no other rule can choose among them. Make the cache with when="prompt", '
+                "and ask before the prompt ends."
+            )
+        if rule.observes > self.rule.observes or rule.weighs > self.rule.weighs:
+            raise ValueError(
+                f"{rule} looks at attention that {self.rule} has not noted. Read the prompt under a rule that weighs "
+                "and observes as much as any that is to choose."
+            )
+        other = EvictingCache(
+            self.config, len(self.lengths), budget, rule, when, self._empty.k.dtype, self._empty.k.device
+        )
+        other.lengths, other.held = self.lengths.clone(), self.held.clamp(max=budget)
+        other.queries, other._prompt_ended = [], True
+        for layer, slots in enumerate(self.layers):
+            if not slots.size:  # nothing was read, and there is nothing to choose from
+                continue
+            if rule.observes:
+                slots = slots._replace(read=self._observed(layer, slots, rule.observes))
+            kept = other._best(layer, slots, self.lengths)
+            free = ROOM if other.when == "prompt" else budget + 1 - kept.shape[2]
+            other.layers[layer] = slots.chosen(kept, free)
+        return other
+
+    def _observed(self, layer: int, slots: Slots, count: int) -> Tensor:
+        """What the prompt's last `count` queries read of each key: (B, Hkv, S)."""
+        window = self.config.window_of(self.config.storing_layers[layer])
+        last = self.q_pos.topk(min(count, self.q_pos.shape[1]), 1).indices
+        q = self.queries[layer].take_along_dim(last[:, None, :, None], 2)
+        mask = mask_for(self.q_pos.gather(1, last), slots.pos, window, q.dtype)
         _, weights = weigh_with(q, slots.k, slots.v, mask, self.config.query_scale)
         return _by_kv_head(weights, slots.pos.shape[1]).float()
 

@@ -88,7 +88,9 @@ class SnapKV(Rule):
     """What the last `observes` queries of the prompt read of it, pooled so that neighbours stay together.
 
     Li et al. 2024. Maximum over `kernel` positions as in their configurations; "mean" as in kvpress. The observed
-    tokens' own keys always stay, and the attention among them counts nothing.
+    tokens' own keys always stay, and the attention among them counts nothing. Heads of a group are added up before a
+    maximum is taken; for means the order, which is the other one in kvpress, makes no difference. The kernel is to span
+    what belongs together: around the first digit of a number, one digit a token, 7 positions end three digits further.
     """
 
     observes: int = 32

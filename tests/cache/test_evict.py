@@ -183,6 +183,61 @@ def test_where_the_needle_stays_the_logits_are_those_of_a_full_cache_that_masks_
         assert relative_error(*logits) < 1e-12
 
 
+@pytest.mark.parametrize("when", ["prompt", "always"])
+@pytest.mark.parametrize(
+    "rule",
+    [H2O(), H2O(mean=True), SnapKV(2, 3), SnapKV(3, 3, "mean"), KeyNorm(), SinksAndNewest(2), Random(1)],
+)
+@pytest.mark.parametrize("chunk", [3, 11])
+def test_one_reading_of_a_prompt_serves_every_rule_and_budget(rule, when, chunk):
+    """What `choosing` gives is what a cache of that rule and budget holds and answers; the one that was asked stays."""
+    if rule.observes and when == "always":
+        pytest.skip("refused")
+
+    @dataclass(frozen=True)
+    class Noting(Rule):
+        weighs = True
+        observes: int = 4
+
+    model = tiny_llama(torch.float64)
+    tokens, pos = pad(PROMPTS, "left")
+    read = EvictingCache.for_model(model, 3, 99, Noting())
+    chunk = tokens.shape[1] if when == "always" else chunk  # else keys leave behind the first chunk
+    parts = list(zip(tokens.split(chunk, 1), pos.split(chunk, 1), strict=True))
+    for part, at in parts:
+        model.hidden(part, at, read)
+    for budget in (4, 6):
+        plain = EvictingCache.for_model(model, 3, budget, rule, when)
+        for part, at in parts:
+            model.hidden(part, at, plain)
+        plain.prompt_ended()
+        chosen = read.choosing(budget, rule, when)
+        assert chosen.traits == plain.traits
+        for token in range(4):
+            both = [model(torch.full((3, 1), token), None, each) for each in (chosen, plain)]
+            assert relative_error(*both) < 1e-12
+            assert all(
+                kept(chosen, r, h, n) == kept(plain, r, h, n)
+                for r in range(3)
+                for h in range(3)
+                for n in range(3)
+            )
+            assert torch.equal(chosen.held, plain.held) and torch.equal(chosen.lengths, plain.lengths)
+        assert read.held.tolist() == read.lengths.tolist() == [11, 2, 6]
+
+
+def test_a_rule_cannot_choose_by_what_was_not_noted():
+    model = tiny_llama()
+    cache = EvictingCache.for_model(model, 1, 9, SnapKV(2, 3))
+    for rule in (H2O(), SnapKV(3, 3)):
+        with pytest.raises(ValueError, match="has not noted"):
+            cache.choosing(6, rule)
+    cache.prompt_ended()
+    for late in (cache, EvictingCache.for_model(model, 1, 9, Newest())):
+        with pytest.raises(ValueError, match="Keys have left already"):
+            late.choosing(6, Newest())
+
+
 def test_memory_is_fixed_once_the_budget_is_reached():
     model = tiny_llama()
     cache = EvictingCache.for_model(model, 2, 7, H2O())
