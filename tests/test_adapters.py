@@ -17,6 +17,7 @@ from lumen.serve.engine import Engine
 from lumen.serve.request import Request
 from lumen.serve.scheduler import Limits
 
+from .cache.kinds import kivi, quantized
 from .drafters import Scripted
 from .test_channels import adapter
 from .tiny import tiny_llama
@@ -35,8 +36,8 @@ def adapted():
     return model, Adapters(model.config, {"one": one, "two": two}), {None: model, "one": first, "two": second}
 
 
-def alone(merged, name, prompt, count, params):
-    (done,) = generate(merged[name], [prompt], count, params, eos_ids=())
+def alone(merged, name, prompt, count, params, cache=None):
+    (done,) = generate(merged[name], [prompt], count, params, eos_ids=(), cache=cache)
     return done.tokens
 
 
@@ -64,6 +65,20 @@ def test_rows_of_one_batch_equal_each_merged_model_alone(kind, params, adapted):
     if kind == "compiled":
         assert counter.frame_count == 1
         torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("make", [quantized("int8"), quantized("int4"), kivi("kivi")])
+def test_quantized_caches_hold_what_each_row_s_adapter_made(make, adapted):
+    """Rows with other keys than their neighbours, in codes: each equals its merged model over a store of that kind."""
+    (model, bank, merged), greedy = adapted, SamplingParams(temperature=0.0)
+    expected = [
+        alone(merged, n, p, 9, greedy, make(merged[n], 8, 4).rows(1))
+        for n, p in zip(CHOSEN, PROMPTS, strict=True)
+    ]
+    cache = make(model, 40, 4).rows(len(PROMPTS))
+    found = generate(model, PROMPTS, 9, greedy, eos_ids=(), cache=cache, adapters=bank, adapter=CHOSEN)
+    assert [c.tokens for c in found] == expected
+    assert len({tuple(expected[i]) for i in (1, 3, 4)}) == 3, "the adapters must matter"
 
 
 @pytest.mark.parametrize("preemption", ["recompute", "swap"])

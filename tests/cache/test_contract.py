@@ -35,6 +35,7 @@ from lumen.cache import (
 from lumen.cache.evict_rules import H2O, KeyNorm, Newest, Random, SinksAndNewest, SnapKV
 from lumen.cache.traits import stored_dims
 from lumen.decode import pad
+from lumen.parts import Latent
 
 from ..tiny import relative_error, tiny_gpt, tiny_hybrid, tiny_latent, tiny_llama
 from .kinds import kivi, quantized
@@ -44,7 +45,7 @@ NEXT = [[4, 17, 0, 33, 8], [1, 0, 2, 5, 40], [50, 6, 6, 0, 3]]
 CLOSE = 1e-12
 INT8 = QUANT_FORMATS["int8"]
 PLAIN = ("llama 9/3", "llama window 4", "gptlite")
-LOSSLESS = (*PLAIN, "latent")  # latents have values of no width of their own, which not every kind can pack
+LATENT = (*PLAIN, "latent")  # latents have values of no width of their own
 
 
 @dataclass(frozen=True)
@@ -87,28 +88,30 @@ def evicting_nothing(rule, models):
 
 
 KINDS = {
-    "dynamic": Kind(lambda model, rows, capacity: DynamicCache.for_model(model, rows), models=LOSSLESS),
+    "dynamic": Kind(lambda model, rows, capacity: DynamicCache.for_model(model, rows), models=LATENT),
     "static": Kind(
         lambda model, rows, capacity: StaticCache.for_model(model, rows, capacity),
         tight=lambda model: StaticCache.for_model(model, 3, 13),
-        models=LOSSLESS,
+        models=LATENT,
     ),
     **{
         f"paged, blocks of {size}": Kind(
             lambda model, rows, capacity, size=size: paged(model, rows * -(-capacity // size), size, rows),
             tight=lambda model, size=size: paged(model, sum(-(-n // size) for n in (13, 4, 8)), size, 3),
-            models=LOSSLESS,
+            models=LATENT,
         )
         for size in (1, 4, 7)
     },
-    "int8": Kind(lambda model, rows, capacity: QuantCache.for_model(model, rows)),
+    "int8": Kind(lambda model, rows, capacity: QuantCache.for_model(model, rows), models=LATENT),
     "int8, rotated": Kind(
-        lambda model, rows, capacity: QuantCache.for_model(model, rows, INT8.with_(rotated=True))
+        lambda model, rows, capacity: QuantCache.for_model(model, rows, INT8.with_(rotated=True)),
+        models=LATENT,
     ),
     **{
         f"{name} in blocks of 4": Kind(
             lambda model, rows, capacity, make=make: paged(model, rows * -(-capacity // 4), 4, rows, make),
             tight=lambda model, make=make: paged(model, 4 + 1 + 2, 4, 3, make),
+            models=(*PLAIN, "latent, even"),
         )
         for name, make in {
             "int8": quantized("int8"),
@@ -157,6 +160,9 @@ MODELS = {
     "llama window 4": once(lambda: tiny_llama(torch.float64, window=4)),
     "gptlite": once(lambda: tiny_gpt(torch.float64)),
     "latent": once(lambda: tiny_latent(torch.float64)),
+    "latent, even": once(  # 20 numbers, so that codes of 2 and 4 bits end with a byte
+        lambda: tiny_latent(torch.float64, latent=Latent(12, 8, 5, query_rank=14))
+    ),
     "windows, all": once(lambda: tiny_llama(torch.float64, window=4, full_layers=(1,), local_theta=50.0)),
     "hybrid": once(lambda: tiny_hybrid(torch.float64)),
     **{
