@@ -18,7 +18,7 @@ QUIET  := TQDM_DISABLE=1
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help env proof-env book test lint unit notebook-tests browser-tests lab serve notebooks checkpoints bench \
-        publish test-gpu clean
+        bench-long publish test-gpu clean
 
 help: ## this list
 	@echo "make TARGET, where TARGET is one of"
@@ -81,9 +81,19 @@ checkpoints: env ## train the shipped checkpoints again (long on a CPU; resumes)
 	@$(PY) -m lumen.train.gptlite
 	@$(PY) -m lumen.train.uptrain shipped
 
+# More than ten minutes each, as their first lines say.
+LONG       := fewer_kv_heads load_test smaller_cache window_sinks
+BENCH_LONG := $(LONG:%=benchmarks/%.py)
+BENCH      := $(filter-out $(BENCH_LONG),$(wildcard benchmarks/*.py))
+
 bench: env ## ours against Hugging Face, in one run on this machine
 	@echo "== bench: interleaved, medians and ratios"
-	@for script in benchmarks/*.py; do echo "-- $$script"; $(PY) "$$script" || exit 1; done
+	@for script in $(BENCH); do echo "-- $$script"; $(PY) "$$script" || exit 1; done
+	@echo "== left out, more than ten minutes each: $(LONG). make bench-long runs them"
+
+bench-long: env ## the measurements that take longer than ten minutes each
+	@echo "== bench-long: an hour and a half, $(LONG)"
+	@for script in $(BENCH_LONG); do echo "-- $$script"; $(PY) "$$script" || exit 1; done
 
 publish: env ## on a quiet machine: calibrate, measure, execute all notebooks, write the README's figures
 	@echo "== publish: everything measured and executed here (ARGS=--evidence runs the benchmarks, too)"

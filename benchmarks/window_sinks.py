@@ -19,6 +19,7 @@ import torch
 import lumen
 from lumen import assets, bench
 from lumen.arguments import Whole
+from lumen.bench.quality import predicted
 from lumen.cache import Cache, StaticCache, WindowCache
 from lumen.models.decoder import Decoder
 from lumen.models.rope import Turn
@@ -40,15 +41,11 @@ def kinds(model: Decoder) -> dict[str, Make]:
 
 
 @torch.inference_mode()
-def losses(model: Decoder, tokens: list[int], cache: Cache) -> torch.Tensor:
+def costs(model: Decoder, tokens: list[int], cache: Cache) -> torch.Tensor:
     """Nats that each token but the first costs, (T - 1,), from a cache that is fed chunk by chunk."""
-    found = []
-    for at in range(0, len(tokens) - 1, CHUNK):
-        part = torch.tensor([tokens[at : at + CHUNK]])
-        after = torch.tensor(tokens[at + 1 : at + CHUNK + 1])
-        logits = model(part, None, cache)[0, : len(after)]
-        found.append(torch.nn.functional.cross_entropy(logits.float(), after, reduction="none"))
-    return torch.cat(found)
+    text = torch.tensor([tokens])
+    hidden = model.hidden(text[:, :1], None, cache)
+    return predicted(model, text[:, 1:], cache, hidden, CHUNK)[0]
 
 
 def main() -> int:
@@ -73,7 +70,7 @@ def main() -> int:
         each, taken = [], 0
         for text in texts:
             cache = make(model, length)
-            each.append([float(part.mean()) for part in losses(model, text, cache).tensor_split(STRETCHES)])
+            each.append([float(part.mean()) for part in costs(model, text, cache).tensor_split(STRETCHES)])
             taken = cache.nbytes
         mean = [sum(column) / count for column in zip(*each, strict=True)]
         shown = "  ".join(f"{math.exp(min(loss, 20)):8.1f}" for loss in mean)

@@ -5,12 +5,15 @@ import importlib
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from lumen.bench.needle import ask, needles
+from lumen.cache import EvictingCache
 from lumen.io.tokenizer import CharTokenizer
 from lumen.loadgen.prompts import Prompt
 from tests.tiny import tiny_llama
@@ -32,6 +35,24 @@ def benchmark(monkeypatch):
 @pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.py")))
 def test_a_benchmark_is_imported(benchmark, name):
     assert benchmark(name).__doc__
+
+
+def test_a_script_that_takes_more_than_ten_minutes_is_none_of_make_bench(benchmark):
+    """The Makefile's list is what the scripts say of themselves behind their first command."""
+    words = dict(zip(("two", "three", "five", "eight", "ten"), (2, 3, 5, 8, 10), strict=True)) | {"half": 30}
+    long = set()
+    for path in FOLDER.glob("*.py"):
+        told = re.search(
+            rf"^    python benchmarks/{path.name} +(.*\n?.*)", benchmark(path.stem).__doc__, re.M
+        )
+        for number, unit in re.findall(
+            r"(\w+) (minutes|an hour|hours)", told[1].split("--quick")[0] if told else ""
+        ):
+            takes = int(number) if number.isdigit() else words.get(number, 0)
+            if takes * (60 if unit == "hours" else 1) > 10 or f"{unit} each" in told[1]:
+                long.add(path.stem)
+    listed = re.search(r"^LONG +:= (.*)$", (FOLDER.parent / "Makefile").read_text("utf8"), re.M)
+    assert "smaller_cache" in long and set(listed[1].split()) == long
 
 
 def test_the_parts_of_an_engine_step_are_timed(benchmark):
@@ -170,3 +191,69 @@ def test_selections_are_compared_on_a_tiny_model(benchmark):
     assert len(found) == 9 and len(rows) == 18
     assert all(one["mass"].value == pytest.approx(1, abs=1e-5) and one["top"].value == 1 for one in found)
     assert {one["method"] for one in script.costs(model)} == {"full", "window 512", "NSA", "MoBA", "DSA"}
+
+
+def test_smaller_caches_that_keep_everything_predict_as_the_full_one(benchmark):
+    """One row a kind and share; codes and rules alike are compared with the full cache on the same stretches."""
+    script, model = benchmark("smaller_cache"), tiny_llama(max_positions=128)
+    blocks = [[(7 * i + j) % 97 for i in range(32)] for j in range(3)]
+    sizes = script.Sizes(prompt=24, scored=8, stretch=4, shares=(1.0,))
+    rows = list(script.perplexities(model, blocks, ["int8", "window", "quest", *script.RULES], sizes))
+    assert [row["kind"] for row in rows] == ["full", "int8", "window", "quest", *script.RULES]
+    for row in rows:
+        assert len(row["losses"]) == 6 and row["ratio"].n == 6
+        assert row["ratio"].value == pytest.approx(1, abs=0.03 if row["kind"] == "int8" else 1e-5)
+    less = script.Sizes(prompt=24, scored=8, stretch=4, shares=(0.2,))
+    by_kind = {
+        row["kind"]: row for row in script.perplexities(model, blocks, ["quest", "h2o", "snapkv"], less)
+    }
+    for row in by_kind.values():
+        apart = row["perplexity"].value / by_kind["full"]["perplexity"].value
+        assert row["ratio"].value == pytest.approx(apart) and (row["kind"] == "full") == (apart == 1)
+    assert by_kind["h2o"]["bytes"]["held"] < 0.3 < by_kind["snapkv"]["bytes"]["held"]
+    assert by_kind["quest"]["bytes"]["read"] < 1 < by_kind["quest"]["bytes"]["held"]
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_needles_of_one_reading_are_answered_as_if_each_rule_had_read_them(benchmark, tokenizer, seen):
+    script, model = benchmark("smaller_cache"), tiny_llama(vocab_size=49152, max_positions=256)
+    hay, only = [300 + i * i % 4001 for i in range(500)], ["h2o", "snapkv", "random"]
+    sizes = script.Sizes(lengths=(110,), depths=(0.1, 0.9), count=2, shares=(0.5,))
+    rows = {
+        row["kind"]: row
+        for row in script.hidden_needles(model, tokenizer, hay, only, sizes)
+        if row["question_seen"] == seen
+    }
+    assert set(rows) == {*only, "told", *(["full"] if seen else [])}
+    asked = [n for depth in sizes.depths for n in needles(tokenizer, hay, 110, depth, 2, script.SEED)]
+
+    def make(model, rows, positions):
+        return EvictingCache.for_model(model, rows, 55, script.RULES[name](55), "prompt")
+
+    for name in only:
+        answers = ask(model, asked, make, question_seen=seen, batch=2)
+        assert rows[name]["logprobs"] == pytest.approx([logprob for _, logprob in answers], rel=1e-5)
+
+
+def test_published_pairs_are_judged_by_the_needles_own_interval(benchmark, monkeypatch):
+    script = benchmark("smaller_cache")
+    monkeypatch.setitem(script.PUBLISHED, "kept", {0.5: {"a": 60, "b": 50, "c": 48.5, "d": 9}})
+    logprobs = {
+        "a": [-1.0, -2.0, -1.5],
+        "b": [-3.0, -4.0, -3.6],
+        "c": [-0.1, -9.0, -1.0],
+        "d": [-1.5, -2.7, -2.0],
+    }
+    rows = [
+        {"kind": kind, "share": 0.5, "question_seen": seen, "right": [kind == "b", False], "logprobs": part}
+        for kind, each in logprobs.items()
+        for seen, part in ((False, each[:2]), (False, each[2:]), (True, each))
+    ]
+    for row in rows:
+        row["right"] = row["right"][:1] * len(row["logprobs"])
+    (found,) = script.ranking(script.pooled(rows))
+    assert found["order"] == ["b", "a", "d", "c"] and found["published"] == ["a", "b", "c", "d"]
+    verdicts = {(better, worse): verdict for better, worse, _, verdict in found["pairs"]}
+    assert verdicts == {
+        ("a", "b"): "agrees", ("a", "c"): "open", ("a", "d"): "agrees", ("b", "d"): "reversed", ("c", "d"): "open",
+    }  # fmt: skip

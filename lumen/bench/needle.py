@@ -47,11 +47,12 @@ INTRODUCTION = "Read the text and answer the question at its end.\n\n"
 
 @dataclass(frozen=True)
 class Needle:
-    """A prompt in two parts, context and question, and the answer: token ids."""
+    """A prompt in two parts, context and question, and the answer: token ids. The sentence is context[slice(*at)]."""
 
     context: tuple[int, ...]
     question: tuple[int, ...]
     answer: tuple[int, ...]
+    at: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True)
@@ -70,23 +71,31 @@ class Cell:
 
 
 def needles(
-    tokenizer: TextTokenizer, hay: Sequence[int], length: int, depth: float, count: int, seed: int = 0
+    tokenizer: TextTokenizer,
+    hay: Sequence[int],
+    length: int,
+    depth: float,
+    count: int,
+    seed: int = 0,
+    digits: int = 5,
 ) -> list[Needle]:
     """`count` prompts of exactly `length` tokens, from other stretches of the text `hay` each; the same for one seed.
 
-    ValueError where the question leaves no room in `length`, or the text is too short.
+    The answer is a number of `digits` digits. ValueError where the question leaves no room in `length`, or the text is
+    too short.
     """
     length, depth, count = (
         whole(length, "length", 1),
         real(depth, "depth", 0.0, 1.0),
         whole(count, "count", 1),
     )
+    digits = whole(digits, "digits", 1, 15)
     hay, dice = wholes(hay, "hay"), random.Random(f"{seed} {length} {depth}")
     encode = partial(tokenizer.encode, add_special=False)
     head, tail = tokenizer.chat_text([{"role": "user", "content": "TEXT"}]).split("TEXT")
     made = []
     for _ in range(count):
-        place, number = dice.choice(PLACES), dice.randrange(10_000, 100_000)
+        place, number = dice.choice(PLACES), dice.randrange(10 ** (digits - 1), 10**digits)
         before, needle = encode(head + INTRODUCTION), encode(f"\nThe pass number of {place} is {number}.\n")
         question = encode(f"\n\nWhat is the pass number of {place}?{tail}The pass number of {place} is")
         room = length - len(before) - len(needle) - len(question)
@@ -97,8 +106,8 @@ def needles(
             )
         start, cut = dice.randrange(len(hay) - room), round(depth * room)
         text = hay[start : start + room]
-        context = (*before, *text[:cut], *needle, *text[cut:])
-        made.append(Needle(context, tuple(question), tuple(encode(f" {number}"))))
+        context, at = (*before, *text[:cut], *needle, *text[cut:]), len(before) + cut
+        made.append(Needle(context, tuple(question), tuple(encode(f" {number}")), (at, at + len(needle))))
     return made
 
 
@@ -114,31 +123,51 @@ def ask(
     found: list[tuple[bool, float]] = []
     batch = whole(batch, "batch", 1)
     for group in (asked[at : at + batch] for at in range(0, len(asked), batch)):
-        if len({len(n.answer) for n in group}) > 1:
-            raise ValueError(
-                f"Needles that are asked together have answers of equally many tokens, got "
-                f"{[len(n.answer) for n in group]}; ask them with batch=1."
-            )
         longest = max(len(n.context) + len(n.question) + len(n.answer) for n in group)
         cache = make(model, len(group), longest)
         if question_seen:
-            hidden = _feed(model, cache, [n.context + n.question for n in group])
+            hidden = feed(model, cache, [n.context + n.question for n in group])
             cache.prompt_ended()
         else:
-            _feed(model, cache, [n.context for n in group])
+            feed(model, cache, [n.context for n in group])
             cache.prompt_ended()
-            hidden = _feed(model, cache, [n.question for n in group])
-        answers, _ = pad([n.answer for n in group], device=hidden.device)
-        right = torch.ones(len(group), dtype=torch.bool, device=hidden.device)
-        total = torch.zeros(len(group), dtype=torch.float64, device=hidden.device)
-        for place, token in enumerate(answers.unbind(1)):
-            said = model.head(hidden).double().log_softmax(-1)
-            right &= said.argmax(-1) == token
-            total += said.gather(1, token[:, None])[:, 0]
-            if place + 1 < answers.shape[1]:
-                hidden = model.hidden(token[:, None], None, cache)[:, -1]
-        found += list(zip(right.tolist(), total.tolist(), strict=True))
+            hidden = feed(model, cache, [n.question for n in group])
+        found += answered(model, group, cache, hidden)
     return found
+
+
+@torch.inference_mode()
+def feed(model: Decoder, cache: Cache, rows: Sequence[Sequence[int]]) -> Tensor:
+    """The next tokens of each row, however many; returns the last hidden state of each (B, D)."""
+    tokens, pos = pad(rows, device=cache.lengths.device)
+    pos = torch.where(pos >= 0, pos + cache.lengths[:, None], -1)
+    hidden = model.hidden(tokens, pos, cache)
+    return hidden[torch.arange(len(rows), device=hidden.device), pos.argmax(1)]
+
+
+@torch.inference_mode()
+def answered(
+    model: Decoder, group: Sequence[Needle], cache: Cache, hidden: Tensor
+) -> list[tuple[bool, float]]:
+    """What `ask` says, of a cache that has read context and question of each needle, down to `hidden` (B, D).
+
+    ValueError for answers of different lengths.
+    """
+    if len({len(n.answer) for n in group}) > 1:
+        raise ValueError(
+            f"Needles that are asked together have answers of equally many tokens, got "
+            f"{[len(n.answer) for n in group]}; ask them with batch=1."
+        )
+    answers, _ = pad([n.answer for n in group], device=hidden.device)
+    right = torch.ones(len(group), dtype=torch.bool, device=hidden.device)
+    total = torch.zeros(len(group), dtype=torch.float64, device=hidden.device)
+    for place, token in enumerate(answers.unbind(1)):
+        said = model.head(hidden).double().log_softmax(-1)
+        right &= said.argmax(-1) == token
+        total += said.gather(1, token[:, None])[:, 0]
+        if place + 1 < answers.shape[1]:
+            hidden = model.hidden(token[:, None], None, cache)[:, -1]
+    return list(zip(right.tolist(), total.tolist(), strict=True))
 
 
 def grid(
@@ -153,22 +182,15 @@ def grid(
     question_seen: bool = True,
     seed: int = 0,
     batch: int = 8,
+    digits: int = 5,
 ) -> list[Cell]:
     """`count` needles in each cell of lengths × depths. Needles of one length run together, whatever their depth."""
     cells = []
     for length in lengths:
-        each = [needles(tokenizer, hay, length, depth, count, seed) for depth in depths]
+        each = [needles(tokenizer, hay, length, depth, count, seed, digits) for depth in depths]
         asked = [needle for part in each for needle in part]
         answers = ask(model, asked, make, question_seen=question_seen, batch=batch)
         for i, depth in enumerate(depths):
             right, logprobs = zip(*answers[i * count : (i + 1) * count], strict=True)
             cells.append(Cell(length, depth, right, logprobs))
     return cells
-
-
-def _feed(model: Decoder, cache: Cache, rows: Sequence[Sequence[int]]) -> Tensor:
-    """The next tokens of each row, however many; returns the last hidden state of each (B, D)."""
-    tokens, pos = pad(rows, device=cache.lengths.device)
-    pos = torch.where(pos >= 0, pos + cache.lengths[:, None], -1)
-    hidden = model.hidden(tokens, pos, cache)
-    return hidden[torch.arange(len(rows), device=hidden.device), pos.argmax(1)]

@@ -31,26 +31,35 @@ MakeCache = Callable[["Decoder", int, int], "Cache"]
 
 @dataclass(frozen=True)
 class Losses:
-    """Mean loss of each block [nats a token]; `scored` tokens of each block were predicted."""
+    """Mean loss of each stretch [nats a token], block after block; `scored` tokens of each were predicted."""
 
-    blocks: tuple[float, ...]
+    stretches: tuple[float, ...]
     scored: int
 
+    @classmethod
+    def of(cls, costs: torch.Tensor, stretch: int | None = None) -> Losses:
+        """From what each token of each block cost, (B, T), in stretches of so many tokens; whole blocks if left out.
+
+        ValueError for a length that does not divide the blocks.
+        """
+        stretch = _dividing(stretch, costs.shape[1])
+        return cls(tuple(costs.unflatten(1, (-1, stretch)).mean(2).flatten().tolist()), stretch)
+
     def perplexity(self) -> Estimate:
-        """exp(mean loss), with an interval from a bootstrap over blocks: neighbouring tokens are not independent."""
-        return _exp_mean(self.blocks, "")
+        """exp(mean loss), with an interval from a bootstrap over stretches: neighbouring tokens are not independent."""
+        return _exp_mean(self.stretches, "")
 
     def over(self, other: Losses) -> Estimate:
-        """How many times the perplexity of `other` this is, on the same blocks: what they share cancels.
+        """How many times the perplexity of `other` this is, on the same stretches: what they share cancels.
 
-        ValueError unless both are of as many blocks and tokens.
+        ValueError unless both are of as many stretches and tokens.
         """
-        if len(self.blocks) != len(other.blocks) or self.scored != other.scored:
+        if len(self.stretches) != len(other.stretches) or self.scored != other.scored:
             raise ValueError(
-                f"Perplexities are compared on the same blocks, got {len(self.blocks)} of {self.scored} tokens and "
-                f"{len(other.blocks)} of {other.scored}."
+                f"Perplexities are compared on the same stretches, got {len(self.stretches)} of {self.scored} tokens "
+                f"and {len(other.stretches)} of {other.scored}."
             )
-        return _exp_mean([a - b for a, b in zip(self.blocks, other.blocks, strict=True)], "×")
+        return _exp_mean([a - b for a, b in zip(self.stretches, other.stretches, strict=True)], "×")
 
 
 def passages(ids: Sequence[int], length: int, count: int) -> list[list[int]]:
@@ -74,36 +83,58 @@ def losses(
     prompt: int,
     step: int = 1,
     batch: int = 8,
+    stretch: int | None = None,
 ) -> Losses:
     """Predict each block's tokens from `prompt` on, through caches that `make` makes for `batch` blocks at a time.
 
     `step` tokens are fed at once: more is quicker, and their own keys are then not yet evicted when they are read.
-    ValueError for blocks of different lengths, or without a token to predict.
+    `stretch`: how many tokens make a sample of their own, all that a block predicts if left out.
+    ValueError for blocks of different lengths or without a token to predict, and for a stretch that divides them not.
     """
     lengths = {len(block) for block in blocks}
     if len(lengths) != 1:
         raise ValueError(f"Blocks are equally long, so that each counts as much; got {sorted(lengths)}.")
     (length,) = lengths
     prompt, step = whole(prompt, "prompt", 1, length - 1), whole(step, "step", 1)
+    stretch = _dividing(stretch, length - prompt)
     tokens = torch.tensor([list(block) for block in blocks], device=next(model.parameters()).device)
-    found: list[float] = []
+    found = []
     for rows in tokens.split(whole(batch, "batch", 1)):
         cache = make(model, len(rows), length)
         hidden = model.hidden(rows[:, :prompt], None, cache)[:, -1:]
         cache.prompt_ended()
-        total = _loss(model, hidden, rows[:, prompt : prompt + 1])
-        for at in range(prompt, length - 1, step):
-            fed = rows[:, at : min(at + step, length - 1)]
-            hidden = model.hidden(fed, None, cache)
-            total += _loss(model, hidden, rows[:, at + 1 : at + 1 + fed.shape[1]])
-        found += (total / (length - prompt)).tolist()
-    return Losses(tuple(found), length - prompt)
+        found.append(predicted(model, rows[:, prompt:], cache, hidden, step))
+    return Losses.of(torch.cat(found), stretch)
 
 
-def _loss(model: Decoder, hidden: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
-    """Summed over tokens: hidden (B, t, D), expected (B, t) -> (B,) in fp64 [nats]."""
+@torch.inference_mode()
+def predicted(
+    model: Decoder, tokens: torch.Tensor, cache: Cache, hidden: torch.Tensor, step: int = 1
+) -> torch.Tensor:
+    """What tokens (B, T) cost [nats], (B, T) in fp64, from a cache that has read what stands before them, down to
+    `hidden` (B, 1, D), and is then fed `step` of them at once."""
+    costs = [_costs(model, hidden, tokens[:, :1])]
+    for at in range(0, tokens.shape[1] - 1, step):
+        after = tokens[:, at + 1 : at + 1 + step]
+        costs.append(_costs(model, model.hidden(tokens[:, at : at + after.shape[1]], None, cache), after))
+    return torch.cat(costs, 1)
+
+
+def _dividing(stretch: int | None, scored: int) -> int:
+    """A number of tokens that divides those which a block predicts."""
+    stretch = scored if stretch is None else whole(stretch, "stretch", 1, scored)
+    if scored % stretch:
+        raise ValueError(
+            f"{scored} predicted tokens are no whole number of stretches of {stretch}; choose a length that divides "
+            "them."
+        )
+    return stretch
+
+
+def _costs(model: Decoder, hidden: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
+    """-log p of expected (B, t) after hidden (B, t, D)."""
     logits = model.head(hidden).float().transpose(1, 2)
-    return F.cross_entropy(logits, expected, reduction="none").double().sum(1)
+    return F.cross_entropy(logits, expected, reduction="none").double()
 
 
 def _exp_mean(values: Sequence[float], unit: str) -> Estimate:

@@ -35,17 +35,29 @@ def test_through_a_full_cache_the_loss_is_that_of_one_forward(step, batch):
     tokens = torch.tensor(BLOCKS)
     logits = model(tokens)[:, 6:-1].transpose(1, 2)
     expected = F.cross_entropy(logits, tokens[:, 7:], reduction="none").mean(1)
-    assert found.scored == 13 and found.blocks == pytest.approx(expected.tolist(), rel=1e-5)
+    assert found.scored == 13 and found.stretches == pytest.approx(expected.tolist(), rel=1e-5)
     assert found.perplexity().value == pytest.approx(math.exp(expected.mean()), rel=1e-5)
+
+
+def test_stretches_are_samples_of_their_own():
+    model = tiny_llama(torch.float64)
+    whole = losses(model, BLOCKS, full, prompt=8)
+    parts = losses(model, BLOCKS, full, prompt=8, step=5, batch=2, stretch=4)
+    means = torch.tensor(parts.stretches).view(5, 3).mean(1).tolist()
+    assert parts.scored == 4 and means == pytest.approx(whole.stretches, rel=1e-5)
+    first = losses(model, [block[:12] for block in BLOCKS], full, prompt=8)
+    assert parts.stretches[::3] == pytest.approx(first.stretches, rel=1e-5)
+    with pytest.raises(ValueError, match="12 predicted tokens are no whole number of stretches of 5"):
+        losses(model, BLOCKS, full, prompt=8, stretch=5)
 
 
 def test_keys_that_have_left_are_missed_only_where_tokens_come_one_by_one():
     model = tiny_llama(torch.float64)
     whole = losses(model, BLOCKS, full, prompt=7)
     least = losses(model, BLOCKS, few, prompt=7)
-    assert max(abs(a - b) for a, b in zip(whole.blocks, least.blocks, strict=True)) > 1e-3
+    assert max(abs(a - b) for a, b in zip(whole.stretches, least.stretches, strict=True)) > 1e-3
     at_once = losses(model, BLOCKS, few, prompt=19)  # one token is predicted, from the prompt itself
-    assert at_once.blocks == pytest.approx(losses(model, BLOCKS, full, prompt=19).blocks, rel=1e-5)
+    assert at_once.stretches == pytest.approx(losses(model, BLOCKS, full, prompt=19).stretches, rel=1e-5)
 
 
 def test_the_cache_is_told_that_the_prompt_has_ended():
@@ -68,7 +80,7 @@ def test_ratios_of_perplexities_are_paired():
     assert one.perplexity().low < 0.5 * one.perplexity().high
     assert Losses((2.0,), 3).perplexity().width == 0.0
     for wrong in (Losses((1.0,), 10), Losses(tuple(base), 11)):
-        with pytest.raises(ValueError, match="on the same blocks"):
+        with pytest.raises(ValueError, match="on the same stretches"):
             one.over(wrong)
 
 
@@ -104,6 +116,10 @@ def test_needles_are_of_one_length_and_where_they_should_be(tokenizer, hay):
             before, after = (len(tokenizer.encode(part)) for part in (before, after))
             assert answer.strip().isdigit() and abs((before - 7) / (before + after - 7) - depth) < 0.1
             assert tokenizer.decode(needle.question).endswith(" is") and answer[0] == " "
+            sentence = tokenizer.decode(needle.context[slice(*needle.at)])
+            assert sentence.startswith("\nThe pass number of ") and sentence.endswith(f" is{answer}.\n")
+    (short,) = needles(tokenizer, hay, 160, 0.5, 1, digits=2)
+    assert len(tokenizer.decode(short.answer).strip()) == 2
     with pytest.raises(ValueError, match="leaves -"):
         needles(tokenizer, hay, 20, 0.5, 1)
     with pytest.raises(ValueError, match="the text has 50"):
