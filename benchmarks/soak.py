@@ -15,7 +15,7 @@ What counts is memory in use: bytes that malloc has handed out (`memory.py`), an
 which takes the small ones from pools of its own. What is resident stands beside them with a wider limit: it alone has
 memory that is not malloc's, but malloc's gaps as well.
 
-Four things below us keep memory up to a limit that a server reaches after hours, and until then it looks like a leak.
+Four things below us keep memory up to a limit that ten thousand requests do not reach; until then it looks like a leak.
 oneDNN has a compiled product for every shape that it met, 1,024 of them twice over (pytorch issue 98688): here both
 caches hold 16, and a step has 32 tokens at most. glibc keeps seven freed pieces of each of 64 sizes up to 1 KiB for
 every thread (malloc's tcache), 240 KB for each of the twenty that tokenize; they fill as rare sizes come by, and count
