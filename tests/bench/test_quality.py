@@ -155,6 +155,18 @@ def test_the_prompt_ends_before_the_question_where_it_is_not_seen(tokenizer, hay
         assert right == same and a == pytest.approx(b, rel=1e-4)  # nothing left, so it is all one
 
 
+def test_an_answer_is_right_where_every_token_of_it_is():
+    """After a wrong first token the second is what the model says then, and the answer is wrong all the same."""
+    model, context = tiny_llama(torch.float64), [5, 9, 2, 7]
+    first = int(model(torch.tensor([context]))[0, -1].argmax())
+    wrong = (first + 1) % 97
+    answers = []
+    for start in (first, wrong):
+        after = int(model(torch.tensor([[*context, start]]))[0, -1].argmax())
+        answers.append(Needle((5, 9), (2, 7), (start, after)))
+    assert [right for right, _ in ask(model, answers, full)] == [True, False]
+
+
 def test_answers_of_unequal_length_are_not_asked_together():
     asked = [Needle((1, 2, 3), (4,), (5, 6)), Needle((1, 2, 3), (4,), (5,))]
     model = tiny_llama()

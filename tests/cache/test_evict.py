@@ -213,6 +213,7 @@ def test_one_reading_of_a_prompt_serves_every_rule_and_budget(rule, when, chunk)
         plain.prompt_ended()
         chosen = read.choosing(budget, rule, when)
         assert chosen.traits == plain.traits
+        assert chosen.held.tolist() == [min(budget, len(prompt)) for prompt in PROMPTS]
         for token in range(4):
             both = [model(torch.full((3, 1), token), None, each) for each in (chosen, plain)]
             assert relative_error(*both) < 1e-12
