@@ -3,7 +3,7 @@
     python benchmarks/fewer_kv_heads.py            trains what is not trained yet (half an hour), then about ten minutes
     python benchmarks/fewer_kv_heads.py --quick    two variants at one context, no training, no evidence
 
-gives    a decode step at several contexts, one row, fp32, static cache, from the measurement store. The weights are
+gives    a decode step at several contexts, one row, fp32, static cache, the variants in turns. The weights are
          random: gptlite's 256 positions are too few to show what a cache costs, so the shape is one of its own
          (`SHAPE`), in which the cache of 8,192 tokens outweighs the matrices unless it is made smaller.
 costs    gptlite's validation loss before and after uptraining (`lumen.train.uptrain`), window by window against the
@@ -14,15 +14,18 @@ ledger   what published models hold: bytes per token and at 131,072 tokens, user
 from __future__ import annotations
 
 import argparse
+import statistics
 from dataclasses import asdict
 from typing import Any
 
 import torch
 
 from lumen import assets, bench, cost, hardware
+from lumen.bench.steps import Decode, name_of
 from lumen.cache import StaticCache
 from lumen.config import ModelConfig
 from lumen.cost.ledger import ledger
+from lumen.hardware.merged import merged
 from lumen.models import build
 from lumen.models.cross_layer import neighbours
 from lumen.parts import Latent
@@ -43,19 +46,47 @@ SHAPES = {
     "gqa4-cla2": SHAPE.with_(name="heads-16-gqa4-cla2", num_kv_heads=4, kv_from=PAIRS),
 }
 LONG, MEMORY = 131_072, 80e9
+ROUNDS, STEPS = 12, 6
 
 
-def gives(name: str, config: ModelConfig, contexts: tuple[int, ...]) -> dict[str, Any]:
-    """Bytes of a token by the configuration and in a real cache; a decode step at each context beside its forecast."""
-    torch.manual_seed(0)
-    model = build(config).eval().requires_grad_(False)
-    chip = hardware.measure()
-    cache = StaticCache.for_model(model, 1, contexts[0])
+def gives(shapes: dict[str, ModelConfig], contexts: tuple[int, ...], rounds: int) -> list[dict[str, Any]]:
+    """Bytes of a token by the configuration and in a real cache; a decode step at each context beside its forecast.
+
+    All variants take turns, round after round, so that a slow minute falls on all alike; `gain` compares their rounds.
+    The machine is calibrated before and after.
+    """
+    chips = [hardware.measure(refresh=True)]
+    models = {}
+    for name, config in shapes.items():
+        torch.manual_seed(0)
+        models[name] = build(config).eval().requires_grad_(False)
+    taken = {context: interleaved(models, context, rounds) for context in contexts}
+    chips.append(hardware.measure(refresh=True))
+    return [row(name, model.config, taken, merged(chips)) for name, model in models.items()]
+
+
+def interleaved(models: dict[str, Any], context: int, rounds: int) -> dict[str, list[list[float]]]:
+    """Seconds of decode steps of each model, round by round."""
+    jobs = {
+        name: Decode(model, name_of(model, "decode", 1, context, "static")) for name, model in models.items()
+    }
+    samples: dict[str, list[list[float]]] = {name: [] for name in jobs}
+    for number in range(rounds):
+        for name in list(jobs) if number % 2 == 0 else reversed(list(jobs)):
+            samples[name].append(jobs[name].samples(STEPS))
+    return samples
+
+
+def row(
+    name: str, config: ModelConfig, taken: dict[int, dict[str, list[list[float]]]], chip: hardware.Chip
+) -> dict[str, Any]:
+    """One variant: what it holds, and its steps beside their forecasts and beside those of all heads."""
+    cache = StaticCache(config, 1, 256)
     steps = []
-    for context in contexts:
-        measured = bench.decode_step(model, 1, context)
+    for context, samples in taken.items():
+        time = bench.Estimate.of([second for round_ in samples[name] for second in round_])
+        whole, own = ([statistics.median(round_) for round_ in samples[which]] for which in ("mha", name))
         guess = cost.predict_decode(config, chip, context, 1, "fp32").seconds
-        time = measured.estimate
         steps.append(
             {
                 "context": context,
@@ -63,6 +94,7 @@ def gives(name: str, config: ModelConfig, contexts: tuple[int, ...]) -> dict[str
                 "low_s": time.low,
                 "high_s": time.high,
                 "n": time.n,
+                "gain": bench.Estimate.ratio(whole, own),
                 "predicted_s": guess,
                 "signed": guess / time.value - 1,
                 "cache_share": cost.kv_bytes(config, context, dtype="fp32")
@@ -73,8 +105,7 @@ def gives(name: str, config: ModelConfig, contexts: tuple[int, ...]) -> dict[str
         "name": name,
         "config": asdict(config),
         "bytes_per_token": cost.kv_bytes_per_token(config, "fp32"),
-        "cache_bytes_per_token": cache.nbytes
-        / (contexts[0] + 1),  # a static cache has one slot more, for padding
+        "cache_bytes_per_token": cache.nbytes / 257,  # a static cache has one slot more, for padding
         "steps": steps,
     }
 
@@ -138,9 +169,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a corner of it; trains and writes nothing")
     options = parser.parse_args()
     some = {name: SHAPES[name] for name in ("mha", "gqa4")} if options.quick else SHAPES
-    given = [
-        gives(name, config, CONTEXTS[:1] if options.quick else CONTEXTS) for name, config in some.items()
-    ]
+    given = gives(some, CONTEXTS[:1] if options.quick else CONTEXTS, 2 if options.quick else ROUNDS)
     lost, held = costs(train=not options.quick), holds()
     show(given, lost, held)
     if not options.quick:

@@ -503,6 +503,10 @@ def test_layers_of_two_kinds_and_layers_that_share():
     assert cost.prefill_flops(gemma, 40, cached=3).attention == 4 * 64 * pairs
     shared = base.with_(kv_from=(0, 0, 2, 2, 4, 4))
     assert cost.kv_bytes_per_token(shared, 1) == 3 * per_layer
+    assert cost.kv_bytes(shared, 100, dtype=1) == 3 * per_layer * 100
+    assert cost.kv_read_bytes(shared, 100, dtype=1) == 6 * per_layer * 100, "each layer reads, whoever stores"
+    assert cost.step_bytes(shared, 1, 100, 1).cache_read == cost.step_bytes(base, 1, 100, 1).cache_read
+    assert cost.kv_read_bytes(gemma, 100, 2, 1) == cost.kv_bytes(gemma, 100, 2, 1)
     assert cost.parameters(base).projections - cost.parameters(shared).projections == 3 * 2 * 32 * 64
     latent = base.with_(latent=Latent(24, 8))
     assert cost.kv_bytes_per_token(latent, 1) == cost.mla_bytes_per_token(6, 24, 8, 1)

@@ -37,6 +37,7 @@ from lumen.cost.linear import state_bytes, state_flops
 from lumen.cost.memory import (
     kv_bytes,
     kv_bytes_per_token,
+    kv_read_bytes,
     kv_saving,
     max_users,
     mla_bytes_per_token,
@@ -135,6 +136,7 @@ __all__ = [
     "intensity",
     "kv_bytes",
     "kv_bytes_per_token",
+    "kv_read_bytes",
     "kv_saving",
     "matmuls",
     "max_batch",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lumen.cache.quant_format import QUANT_FORMATS
+from lumen.cost.flops import windows_of
 from lumen.cost.linear import state_bytes
 from lumen.cost.shapes import weight_bytes, weight_storage
 from lumen.formats import bytes_per_value
@@ -37,6 +38,20 @@ def kv_bytes(
     windows = (config.window_of(layer) for layer in config.storing_layers)
     held = sum(tokens if window is None else min(tokens, window) for window in windows)
     return config.cache_dims.stored * held * batch * bytes_per_value(dtype)
+
+
+def kv_read_bytes(config: ModelConfig, tokens: int, batch: int = 1, dtype: object = "fp16") -> float:
+    """What a decode step reads of the caches of `batch` sequences of `tokens` tokens. [B]
+
+    `kv_bytes`, but where layers share keys and values each reads them again: sharing takes bytes from what is held, not
+    from what is read. (Small enough to stay in the processor's cache, they come quicker the second time.)
+
+    >>> from lumen.models.config import CONFIGS
+    >>> kv_read_bytes(CONFIGS["llama-3-8b"], 1024) == kv_bytes(CONFIGS["llama-3-8b"], 1024)
+    True
+    """
+    seen = sum(tokens if window is None else min(tokens, window) for window in windows_of(config))
+    return config.cache_dims.stored * seen * batch * bytes_per_value(dtype)
 
 
 def quantized_bytes_per_token(config: ModelConfig, kind: str, block_size: int = 32) -> float:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from lumen.cost.flops import causal_pairs, windows_of
 from lumen.cost.linear import CHUNK, state_bytes, state_flops
-from lumen.cost.memory import kv_bytes, kv_bytes_per_token
+from lumen.cost.memory import kv_bytes, kv_bytes_per_token, kv_read_bytes
 from lumen.cost.predict import CacheKind, Part, Prediction, _matrices, _sum
 from lumen.formats import dtype_name
 from lumen.hardware import Chip, at
@@ -55,7 +55,9 @@ def predict_mixed(
     memory = compute = 0.0
     if answers:  # each reads its own keys and values once; few operations for many bytes
         speed = at(curves.cache_read, len(answers)) if curves else chip.bandwidth
-        memory = sum(kv_bytes(config, held + 1, dtype=kv) for held in answers) / speed + len(answers) * states
+        memory = (
+            sum(kv_read_bytes(config, held + 1, dtype=kv) for held in answers) / speed + len(answers) * states
+        )
         seen = ((causal_pairs(1, held, config.window), held) for held in answers)
         done = sum(work * pairs + made * held + state_flops(config) for pairs, held in seen)
         compute = done / chip.peak(dtype)
@@ -66,7 +68,7 @@ def predict_mixed(
             rate = at(curves.attention, held + count) if curves else chip.peak(dtype)
             inside = count * state_flops(config, None if count == 1 else min(count, CHUNK)) + made * held
             compute = (work * causal_pairs(count, held, config.window) + inside) / rate
-            memory = (kv_bytes(config, held, dtype=kv) / chip.bandwidth if held else 0.0) + states
+            memory = (kv_read_bytes(config, held, dtype=kv) / chip.bandwidth if held else 0.0) + states
             by_memory += memory if memory > compute else 0.0
             by_compute += compute if memory <= compute else 0.0
     parts["attention"] = Part(by_memory + by_compute, "memory" if by_memory >= by_compute else "compute")

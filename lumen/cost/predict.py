@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Literal
 
 from lumen.cost.flops import prefill_flops, step_flops
 from lumen.cost.linear import state_bytes
-from lumen.cost.memory import kv_bytes, kv_bytes_per_token, max_users
+from lumen.cost.memory import kv_bytes, kv_bytes_per_token, kv_read_bytes, max_users
 from lumen.cost.shapes import matmuls, weight_bytes
 from lumen.formats import bytes_per_value, dtype_name
 from lumen.hardware import Chip, at
@@ -95,7 +95,7 @@ def predict_prefill(
     states = 2 * state_bytes(config, batch, kv)  # read and written
     compute, memory = (
         flops / rate,
-        ((kv_bytes(config, held, batch, kv) if held else 0.0) + states) / chip.bandwidth,
+        ((kv_read_bytes(config, held, batch, kv) if held else 0.0) + states) / chip.bandwidth,
     )
     parts["attention"] = Part(max(compute, memory), "memory" if memory > compute else "compute")
     written = kv_bytes(config, prompt, batch, kv)
@@ -131,14 +131,16 @@ def predict_decode(
         )
     kv = dtype if kv_dtype is None else kv_dtype
     parts = _matrices(config, chip, batch, batch, dtype, weight_dtype)
-    read = kv_bytes(config, context, batch, kv)
+    read = kv_read_bytes(config, context, batch, kv)
     flops = step_flops(config, batch, context).attention
     curves = chip.achieved.get(dtype_name(dtype))
     speed = at(curves.cache_read, batch) if curves else chip.bandwidth
     states = 2 * state_bytes(config, batch, kv)  # read and written
     memory, compute = read / speed + states / chip.bandwidth, flops / chip.peak(dtype)
     parts["attention"] = Part(max(memory, compute), "memory" if memory >= compute else "compute")
-    written = kv_bytes_per_token(config, kv) * batch + (0 if cache == "static" else 2 * read)
+    written = kv_bytes_per_token(config, kv) * batch + (
+        0 if cache == "static" else 2 * kv_bytes(config, context, batch, kv)
+    )
     parts["cache"] = Part(written / chip.bandwidth, "memory")
     return _sum(config, chip, parts, batch, dtype, weight_dtype, overhead_operators)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from lumen.cost.flops import step_flops
 from lumen.cost.linear import state_bytes
-from lumen.cost.memory import kv_bytes, kv_bytes_per_token
+from lumen.cost.memory import kv_bytes_per_token, kv_read_bytes
 from lumen.cost.shapes import weight_bytes
 from lumen.formats import bytes_per_value
 from lumen.hardware import Chip, ridge
@@ -97,7 +97,7 @@ def step_bytes(
     states = state_bytes(config, batch, kv)
     return StepBytes(
         weights=weight_bytes(config, dtype if weight_dtype is None else weight_dtype, batch),
-        cache_read=kv_bytes(config, context, batch, kv) + states,
+        cache_read=kv_read_bytes(config, context, batch, kv) + states,
         cache_write=kv_bytes_per_token(config, kv) * batch + states,
         activations=activation_bytes(config, batch, dtype),
     )

@@ -6,7 +6,7 @@
 
 Ainslie et al. 2023, GQA, section 2.1: a converted model is trained on with its own recipe for a share of its original
 steps, 5 % there and here. The stream of batches goes on where gptlite's ended, AdamW starts with empty moments (they
-were not shipped), and the rate climbs to half of the original peak and falls to the original end.
+were not shipped), and the rate climbs to a quarter of the original peak and falls to the original end.
 
 Training on changes a model that was not converted, too: `control` is gptlite itself. A conversion costs its loss
 less the control's after the same steps on the same batches, window by window of the validation text. Warming the rate
@@ -35,7 +35,7 @@ from .text import batch_at, encode, loss_of, validation_loss, window_losses
 from .variants import CONTROL, VARIANTS
 
 ORIGINAL = Recipe()
-UPTRAIN = Recipe(steps=75, peak_lr=1e-3, warmup=10, first=ORIGINAL.steps)
+UPTRAIN = Recipe(steps=75, peak_lr=5e-4, warmup=10, first=ORIGINAL.steps)
 SHIPPED = ("gqa2", "cla2")  # what chapter 12 plays with
 SEEN = 4  # batches that a conversion may look at
 
