@@ -1,0 +1,611 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 12 · Fewer KV heads
+
+# %% [markdown] tags=["badges"]
+
+# %% [markdown]
+# Llama-2-7B stores 32 heads of keys and 32 of values in each of its 32 layers: 512 KiB for every token of every user.
+# Llama-3-8B has as many layers, and as many heads that ask. It stores 8 heads, and a token takes 128 KiB. It is also the better
+# model.
+#
+# **Llama-3-8B keeps a quarter of the cache that Llama-2-7B kept. What did it cost?**
+#
+# By the end you can
+#
+# - say from a configuration how many bytes a token leaves, and at which context fewer of them make a step faster;
+# - convert a trained model to fewer heads, shared layers or latents, and tell what the conversion cost from what training did;
+# - read a cache of latents in two ways that give the same numbers, and say for how many new tokens each is cheaper;
+# - name the shape, the batch and the number of chips at which a smaller cache gains nothing.
+#
+# Needs: [the roofline](02_roofline.ipynb), [the cache of keys and values](04_kv_cache.ipynb).
+#
+# New terms: [MQA](../book/glossary.md#term-MQA), [GQA](../book/glossary.md#term-GQA),
+# [uptraining](../book/glossary.md#term-uptraining), [MLA](../book/glossary.md#term-MLA),
+# [latent](../book/glossary.md#term-latent), [absorption](../book/glossary.md#term-absorption),
+# [cross-layer attention](../book/glossary.md#term-cross-layer-attention).
+
+# %% tags=["setup", "hide-input", "nbval-ignore-output"]
+
+# %% tags=["hide-input"]
+import math
+
+import torch
+from IPython.display import HTML, display
+from torch.nn.functional import scaled_dot_product_attention
+
+import lumen
+from lumen import bench, grading
+from lumen.explore import (
+    CacheShape,
+    Quiz,
+    callout,
+    convert_lab,
+    guess,
+    markdown,
+    provenance,
+    reveal,
+    table,
+)
+from lumen.models import fewer_heads
+from lumen.models.cross_layer import neighbours, share_kv
+from lumen.models.fewer_heads import fewer_kv_heads
+from lumen.models.surgery import rebuilt, split_heads, stack_heads
+from lumen.models.to_latent import input_moments, to_latent
+from lumen.pages import ch12, ch12_picture
+from lumen.pages.engines import production_table
+from lumen.train.ranks import spread
+from lumen.train.text import encode, window_losses
+
+torch.set_grad_enabled(False)
+draw = torch.Generator().manual_seed(0)
+try:
+    kept = bench.load_evidence("fewer_kv_heads")["data"]
+except FileNotFoundError:
+    kept = None
+
+# %% [markdown]
+# ## Who reads whose
+#
+# Each head asks a question of its own: its query is compared with one key for every token so far, and the values of those that
+# match are added up. Whether it also needs keys of its *own* is another matter. Eight heads can be served in three ways:
+
+# %% tags=["hide-input", "nbval-check-output"]
+display(HTML(ch12_picture.picture(8, 32)))
+
+# %% [markdown]
+# Multi-head attention (MHA) is how transformers began. [MQA](../book/glossary.md#term-MQA) has one head of keys and values for all
+# ([Shazeer, 2019](https://arxiv.org/abs/1911.02150)); [GQA](../book/glossary.md#term-GQA) one for each group
+# ([Ainslie and others, 2023](https://arxiv.org/abs/2305.13245)). Query head $i$ of $H$ reads stored head
+# $\lfloor i\, H_{kv} / H \rfloor$. What a token leaves in the cache, κ, counts stored heads only:
+#
+# $$ \kappa = 2 \cdot L \cdot H_{kv} \cdot D \cdot b $$
+
+# %% tags=["hide-input", "nbval-check-output"]
+table(*ch12.symbols())
+markdown(ch12.opening())
+
+# %% [markdown]
+# gptlite is the small model of this course, trained on Shakespeare's letters; it has eight heads, and it is what we shall operate
+# on. Its attention with shared heads takes no copy of a key: queries of a group are brought together instead.
+
+
+# %%
+def shared(q, k, v):
+    """q (H, T, D), k and v (Hkv, S, D) -> (H, T, D). No mask."""
+    groups = q.unflatten(0, (len(k), -1))  # (Hkv, H / Hkv, T, D)
+    scores = groups @ k[:, None].mT / math.sqrt(q.shape[-1])
+    return (scores.softmax(-1) @ v[:, None]).flatten(0, 1)
+
+
+# %% tags=["nbval-check-output"]
+def some(*shape):
+    return torch.randn(shape, generator=draw)
+
+
+def off(ours, truth):
+    """Relative error."""
+    return float((ours - truth).norm() / truth.norm())
+
+
+for heads, stored in ((8, 8), (8, 2), (9, 3), (8, 1)):
+    q, k, v = some(heads, 5, 32), some(stored, 77, 32), some(stored, 77, 32)
+    wanted = scaled_dot_product_attention(
+        q[None], k[None], v[None], enable_gqa=True
+    )
+    near = off(shared(q, k, v), wanted[0])
+    print(f"{heads} heads read {stored}: as torch's, to 1e-5: {near < 1e-5}")
+    assert near < 1e-5
+
+# %% [markdown]
+# ## What fewer bytes buy
+#
+# A [decode](../book/glossary.md#term-decode) step reads all the weights once, and of each of $B$ users all $T$ tokens:
+#
+# $$ t \approx \frac{W + B\,T\,\kappa}{\text{bandwidth}} $$
+#
+# A smaller κ shrinks the second term alone. Sharing among four is a gain of up to four where $B\,T\,\kappa$ is large beside
+# $W$, and of nothing where it is small. We built one shape in six variants: four layers, 16 heads of 64, fp32, one user. Beside
+# the fewer heads stand latents (`mla`) and layers that share (`cla2`), which come further down. In brackets the forecast.
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+if kept is None:
+    markdown(ch12.NOT_PUBLISHED)
+else:
+    table(*ch12.steps_table(kept))
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+if kept is not None:
+    ch12.steps_figure(kept).show()
+    markdown(ch12.steps_story(kept))
+
+# %% [markdown]
+# ## Can a trained model be given fewer heads?
+#
+# Nobody wants to train a model again for the sake of its cache. The GQA paper's recipe has two halves: make each new head the
+# *mean* of the old heads of its group, then train on for 5 % of the original steps. First the first half, on gptlite. The unit
+# is its loss on text that it has not seen, in nats a character. This is $-\ln$ of the probability that it gave to the character
+# which came: 0 for a prophet, $\ln 78$ for whoever knows nothing but the alphabet.
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+WINDOWS, HELD = 16, 256
+gptlite, tokenizer = lumen.load("gptlite", "cpu", torch.float32)
+learned, unseen = (
+    encode(text, tokenizer.characters) for text in lumen.assets.shakespeare()
+)
+moments = input_moments(gptlite, spread(learned, HELD, 16).split(8))
+blind = math.log(gptlite.config.vocab_size)
+
+
+def losses(model):
+    """Mean loss of each of some windows of unseen text, in nats."""
+    return window_losses(model, unseen, HELD, WINDOWS).tolist()
+
+
+base = losses(gptlite)
+markdown(
+    f"gptlite, {WINDOWS} windows of {HELD} characters: "
+    f"**{ch12.average(base):.2f}** nats. Blind: {blind:.2f}."
+)
+
+# %% [markdown]
+# Eight heads become two, each the mean of four. Matrices are averaged, which averages the keys and values themselves, since a
+# mean passes through a matrix.
+
+# %% tags=["predict"]
+my_pool = guess(
+    "12-pool",
+    "Two heads, each the mean of four, not trained on: the loss?",
+    unit="nats",
+)
+
+# %% tags=["measure", "nbval-ignore-output"]
+RULES = {
+    "mean": fewer_heads.mean,
+    "first": fewer_heads.first,
+    "random": fewer_heads.fresh(0),  # nothing is kept
+}
+pooled = {
+    (count, name): losses(fewer_kv_heads(gptlite, count, rule))
+    for count in (4, 2, 1)
+    for name, rule in RULES.items()
+}
+two = pooled[2, "mean"]
+
+# %% tags=["reveal", "nbval-ignore-output"]
+reveal(
+    guess=my_pool, model=ch12.average(base), measured=ch12.average(two),
+    unit="nats", what="loss, two means of four",
+    names=("8 heads", "2 heads"), log=False,
+    title=ch12.pooled_title(
+        ch12.average(base), ch12.average(two), blind
+    ),
+)  # fmt: skip
+
+# %% tags=["reveal", "nbval-ignore-output"]
+markdown(ch12.pooled_story(pooled, base, 2))
+
+# %% tags=["reveal", "nbval-ignore-output"]
+ch12.pooled_figure(pooled, ch12.average(base), blind)
+
+# %% [markdown]
+# ## Number 5 of head 0
+#
+# Turn the keys of one head by a rotation $R$ and its queries by the same: $(Rq) \cdot (Rk) = q \cdot k$, and no score notices.
+# Values can be turned, too, if the output matrix turns them back. So a head's 32 numbers have no axes that mean anything outside
+# it, and number 5 of head 0 has nothing to do with number 5 of head 1. A mean adds the two all the same.
+#
+# If that is what hurts, two things follow, and both can be tried. Turning every head at random, which changes nothing about the
+# model, should cost the *pooled* model nothing either. And turning the heads of a group towards each other first should save
+# some of the loss. It is free: the best rotation of one cloud of points onto another has a closed form (orthogonal Procrustes, one
+# SVD), and $C = E[x x^\top]$ of some text gives both clouds.
+
+
+# %%
+def turned(model, turns):
+    """The same function with the keys and values of each head in other
+    axes: turns are (keys, values), each (H, D, D), layer by layer."""
+    state, changed = model.state_dict(), {}
+    rule = "hij,hj...->hi..."
+    for layer, (of_keys, of_values) in enumerate(turns):
+        home = f"blocks.{layer}.attn."
+        for name in (home + "qkv.weight", home + "qkv.bias"):
+            q, k, v = split_heads(model.config, state[name])
+            q, k = (torch.einsum(rule, of_keys, x) for x in (q, k))
+            v = torch.einsum(rule, of_values, v)
+            changed[name] = stack_heads(q, k, v)
+        out = state[home + "out.weight"].unflatten(1, (len(q), -1))
+        out = torch.einsum("hij,dhj->dhi", of_values, out)
+        changed[home + "out.weight"] = out.flatten(1)
+    return rebuilt(model, model.config, changed)
+
+
+def towards(heads, second, groups):
+    """Rotations (H, D, D) that bring each group's heads together."""
+    first = heads.unflatten(0, (groups, -1))[:, :1]
+    target = first.expand(-1, len(heads) // groups, -1, -1).flatten(0, 1)
+    for _ in range(4):
+        u, _, v = torch.linalg.svd(target @ second @ heads.mT)
+        middle = (u @ v @ heads).unflatten(0, (groups, -1)).mean(1)
+        target = middle.repeat_interleave(len(heads) // groups, 0)
+    return u @ v
+
+
+# %% tags=["nbval-ignore-output"]
+def rotations():
+    return torch.linalg.qr(some(8, 32, 32)).Q
+
+
+def together(layer, groups=2):
+    weight = gptlite.state_dict()[f"blocks.{layer}.attn.qkv.weight"]
+    _, k, v = split_heads(gptlite.config, weight.double())
+    second = moments[layer].second
+    return [towards(x, second, groups).float() for x in (k, v)]
+
+
+LAYERS = range(gptlite.config.num_layers)
+at_random = turned(gptlite, [(rotations(), rotations()) for _ in LAYERS])
+aligned = turned(gptlite, [together(layer) for layer in LAYERS])
+probe = unseen[None, :200]
+for same in (at_random, aligned):
+    assert off(same(probe), gptlite(probe)) < 1e-4
+turned_two = losses(fewer_kv_heads(at_random, 2))
+aligned_two = losses(fewer_kv_heads(aligned, 2))
+markdown(ch12.bases_story(two, turned_two, aligned_two, base))
+
+# %% [markdown]
+# Rotations before pooling are an idea of [Jin and others, 2024](https://arxiv.org/abs/2412.20677). The next step asks why heads
+# should have to agree on anything; but first, the second half of the recipe.
+#
+# ## Training on
+#
+# [Uptraining](../book/glossary.md#term-uptraining): the converted model goes on learning with its own recipe, for a small share
+# of its original steps. Whatever is trained on changes, converted or not. So the **control** is gptlite itself, on the same
+# batches for as many steps, and windows are compared one by one (all of the unseen text, 95 % intervals).
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+HEADS = ("control", "gqa4", "gqa2", "gqa2-first", "gqa2-fresh", "mqa")
+if kept is None:
+    markdown(ch12.NOT_PUBLISHED)
+else:
+    table(*ch12.losses_table(kept, HEADS))
+    markdown(ch12.trained_story(kept))
+
+# %% [markdown]
+# Large models are more forgiving than one with eight heads of 32. The paper's T5-XXL averages 47.2 over its tasks with MHA, 47.1
+# uptrained to GQA with 8 groups, 46.6 as MQA, at 1.51, 0.28 and 0.24 s a sample
+# ([table 1](https://arxiv.org/abs/2305.13245)). Llama-3-8B was no conversion: it learned with eight heads from its first step.
+# Its twin with 32 was never published, so what it cost *this* model cannot be looked up. The closest to it is in the Llama 2 paper
+# ([appendix A.2.1](https://arxiv.org/abs/2307.09288)): models of 30 billion weights with each of the three, the MLP widened by what
+# the heads saved. GQA came out level with MHA on most tasks, MQA behind. Llama-3's MLP is 14,336 wide, Llama-2's 11,008.
+#
+# ## Not copies: a latent
+#
+# All keys and values of a layer are made of one vector, $x$, by one matrix: $[k; v] = M x$. In gptlite 512 numbers are made
+# of 256; half of what its cache holds is redundant before anything is compressed. Put a narrow vector in between:
+#
+# $$ c = A\,x \qquad [k; v] \approx U c = U A\, x $$
+#
+# and store $c$, the [latent](../book/glossary.md#term-latent), of $r$ numbers. Sharing heads is the special case in which $U$
+# holds nothing but copies of a one and zeros: two heads of keys and two of values, $r = 4 \cdot 32$, each handed on to four
+# readers *as it is*. Let $U$ be any matrix, and every head makes its own keys of what is stored. Which $U$? Of all choices of rank $r$ the SVD of $M$
+# leaves the least of $M$ out. Better still, the SVD of $M C^{1/2}$ leaves the least of the *keys and values* out that $C$,
+# the text, calls for ("whitened").
+#
+# ## Predict: the same bytes
+#
+# Two pooled heads leave 128 numbers a token and layer. A latent of 128 does, too. Whitened by 4,096 characters of text, no training:
+
+# %% tags=["predict"]
+my_latent = guess(
+    "12-latent",
+    "A latent of 128 in each layer: nats above gptlite?",
+    unit="nats",
+)
+
+# %% tags=["measure", "nbval-ignore-output"]
+RANK, RANKS = 128, (128, 96, 64, 32, 16)
+ranks = {
+    rank: {
+        "plain": losses(to_latent(gptlite, rank)),
+        "whitened": losses(to_latent(gptlite, rank, moments)),
+    }
+    for rank in RANKS
+}
+whole = to_latent(gptlite, 256)  # full rank: nothing may be lost
+assert off(whole(probe), gptlite(probe)) < 1e-4
+best = ranks[RANK]["whitened"]
+
+# %% tags=["reveal", "nbval-ignore-output"]
+reveal(
+    guess=my_latent, model=ch12.average(two) - ch12.average(base),
+    measured=ch12.average(best) - ch12.average(base), unit="nats",
+    what="loss above gptlite", names=("two heads", "latent of 128"),
+    title=ch12.latent_title(best, base, two), log=False,
+)  # fmt: skip
+
+# %% tags=["reveal", "nbval-ignore-output"]
+markdown(ch12.latent_story(ranks, base, two, RANK))
+
+# %% tags=["reveal", "nbval-ignore-output"]
+ch12.ranks_figure(
+    ranks, {64 * n: pooled[n, "mean"] for n in (4, 2, 1)}, base
+)
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+callout("takeaway", ch12.takeaway(base, two, best, RANK))
+
+# %% [markdown]
+# At rank 256 nothing is lost (asserted above; points under a thousandth of a nat are left out of the figure).
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+if kept is not None:
+    LATENTS = ("control", "gqa2", "mla128", "mqa", "mla64", "mla64-plain")
+    table(*ch12.losses_table(kept, LATENTS))
+    markdown(ch12.latents_trained(kept))
+
+# %% [markdown]
+# ## The bill
+#
+# So why did anybody ever share heads? Somebody has to make the keys. *Expanded*, every cached latent becomes a key and a value
+# for each head, in every step anew: a matrix product over the whole context for one token. But products can be taken in another
+# order:
+#
+# $$ q \cdot (U_k c) = (U_k^\top q) \cdot c $$
+#
+# $U_k$ changes sides. The *query* is taken into the space of latents, once, and compared with what lies in the cache. The values do
+# the same: average the latents first, apply $U_v$ to the average. This is [absorption](../book/glossary.md#term-absorption), and
+# with it [MLA](../book/glossary.md#term-MLA) was made
+# ([DeepSeek-V2](https://arxiv.org/abs/2405.04434), section 2.1). What is read then looks like MQA: one wide head for all.
+
+
+# %%
+def expanded(q, c, up_k, up_v):
+    """q (H, T, D), latents c (S, r), up_k and up_v (H, D, r)."""
+    k, v = c @ up_k.mT, c @ up_v.mT  # (H, S, D): every head's own
+    scores = q @ k.mT / math.sqrt(q.shape[-1])
+    return scores.softmax(-1) @ v
+
+
+def absorbed(q, c, up_k, up_v):
+    """The same numbers: nothing of size H · S · D is ever made."""
+    inner = q @ up_k  # (H, T, r)
+    scores = inner @ c.mT / math.sqrt(q.shape[-1])
+    return scores.softmax(-1) @ c @ up_v.mT
+
+
+# %% tags=["nbval-check-output"]
+def latent_case(new, held, heads=16, dim=64, rank=256):
+    up = some(2, heads, dim, rank) / math.sqrt(rank)
+    return some(heads, new, dim), some(held, rank), *up
+
+
+for new, held in ((1, 1), (1, 77), (5, 300), (64, 64)):
+    q, c, up_k, up_v = latent_case(new, held)
+    k, v = c @ up_k.mT, c @ up_v.mT
+    wanted = scaled_dot_product_attention(q[None], k[None], v[None])[0]
+    ways = expanded(q, c, up_k, up_v), absorbed(q, c, up_k, up_v)
+    near = max(off(ours, wanted) for ours in ways)
+    print(f"{new:2} on {held:3}: both as torch's, to 1e-5: {near < 1e-5}")
+    assert near < 1e-5
+
+# %% [markdown]
+# ### Where is the position?
+#
+# gptlite's positions sit in $x$, so latents carry them. Llama's and DeepSeek's do not: RoPE turns each key by its position *after* the
+# matrix, $R_s U_k c$. Now $q \cdot (R_s U_k c) = (U_k^\top R_s^\top q) \cdot c$: to change sides, the query would have to be
+# turned by the position $s$ of each key that it meets. There is no one query for all keys any more. The way out
+# is a second, small key: $D_R$ numbers made of $x$ without a latent, turned by RoPE, the same for all heads, cached beside $c$. The score is the
+# sum of the two. **Negative control** first: the turn left where it was and the matrix absorbed through it.
+
+
+# %% tags=["nbval-check-output"]
+def turn(x, start=0):
+    """RoPE on (..., T, D): neighbouring pairs turned by position."""
+    at = start + torch.arange(x.shape[-2])
+    rate = 1e4 ** -(torch.arange(0, x.shape[-1], 2) / x.shape[-1])
+    angle = (at[:, None] * rate).repeat_interleave(2, -1)
+    swapped = torch.stack([-x[..., 1::2], x[..., ::2]], -1).flatten(-2)
+    return x * angle.cos() + swapped * angle.sin()
+
+
+q, c, up_k, up_v = latent_case(3, 90)
+k, v = turn(c @ up_k.mT), c @ up_v.mT
+late = turn(q, 87)  # the last three positions
+wanted = scaled_dot_product_attention(late[None], k[None], v[None])[0]
+through = off(absorbed(late, c, up_k, up_v), wanted)
+print("absorbed through RoPE, to 1e-5:", through < 1e-5)
+
+q_r, k_r = turn(some(16, 3, 32), 87), turn(some(90, 32))
+beside = torch.cat([q @ up_k, q_r], -1)  # what each head asks the cache
+cached = torch.cat([c, k_r], -1)  # (S, r + D_R)
+scores = beside @ cached.mT / math.sqrt(64 + 32)
+ours = scores.softmax(-1) @ c @ up_v.mT
+keys = torch.cat([c @ up_k.mT, k_r.expand(16, -1, -1)], -1)
+wanted = scaled_dot_product_attention(
+    torch.cat([q, q_r], -1)[None], keys[None], v[None]
+)[0]
+print("a turned key beside the latent:", off(ours, wanted) < 1e-5)
+assert through > 0.1 and off(ours, wanted) < 1e-5
+
+# %% [markdown]
+# In DeepSeek-V3's numbers:
+
+# %% tags=["hide-input", "nbval-check-output"]
+table(*ch12.symbols_latent())
+
+# %% [markdown]
+# Absorbed, each pair of query and key multiplies $2r + D_R$ numbers instead of $2D + D_R$; nothing has to be expanded.
+# For one new token that is a bargain, for a whole prompt a loss.
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+ch12.ways_figure()
+
+# %% [markdown]
+# And in decode the arithmetic is no longer for nothing:
+
+# %% tags=["hide-input", "nbval-check-output"]
+table(*ch12.intensity_table())
+markdown(ch12.intensity_story())
+
+# %% [markdown]
+# ## Layers that share
+#
+# Heads are one axis, layers the other. In [cross-layer attention](../book/glossary.md#term-cross-layer-attention)
+# ([Brandon and others, 2024](https://arxiv.org/abs/2405.12981)) every other layer stores nothing and reads what its lower neighbour
+# stored: half the cache, whatever the heads do.
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+pairs = neighbours(gptlite.config.num_layers, 2)
+lower = share_kv(gptlite, pairs)
+layered = losses(lower), losses(share_kv(gptlite, pairs, fewer_heads.mean))
+stored = len(lower.config.storing_layers) * lower.config.cache_dims.stored
+markdown(ch12.layers_story(*layered, base, stored))
+if kept is not None:
+    markdown(ch12.layers_trained(kept))
+
+# %% [markdown]
+# ## The ledger
+#
+# What published models made of all this, at 16 bits, weights left out. Not all were trained for so long a context; the bytes
+# would be these. Where each configuration stands is in [`lumen/cost/ledger.py`](https://github.com/lumen-course/lumen/blob/main/lumen/cost/ledger.py).
+
+# %% tags=["hide-input", "nbval-check-output"]
+table(*ch12.ledger_table(), stack=True)
+markdown(ch12.ledger_story())
+
+# %% [markdown]
+# Build your own beside them: heads, rank, layers, context, format.
+
+# %% tags=["hide-input"]
+CacheShape()
+
+# %% [markdown]
+# ## Where it loses
+#
+# **Short contexts, few users.** The first column of [the steps](#what-fewer-bytes-buy): where the weights are nearly all that is
+# read, a quarter of the cache is a quarter of next to nothing.
+#
+# **Absorbed prompts.** One layer, 16 heads of 64, latents of 256 numbers, 2,048 of them in the cache; one new token, then 512.
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+times, said = {}, {}
+for new in (1, 512):
+    case = latent_case(new, 2048)
+    times[new] = bench.compare(
+        {
+            "expanded": lambda case=case: expanded(*case),
+            "absorbed": lambda case=case: absorbed(*case),
+        },
+        repeats=9,
+    )
+    said[new] = ch12.forecast(new)
+markdown(ch12.ways_story(times, said))
+
+# %% [markdown]
+# **More chips than heads.** [Tensor parallelism](../book/glossary.md#term-tensor-parallelism) deals the heads out to the chips. A
+# head is not cut; where there are more chips than stored heads, several chips hold the same one. A latent serves all heads, so every
+# chip needs all of it. Bytes of a token on each chip, and of Llama-3-8B on all chips together over one:
+
+# %% tags=["hide-input", "nbval-check-output"]
+table(*ch12.chips_table())
+
+# %% [markdown]
+# Engines answer by dealing out *requests* for attention instead of heads.
+#
+# ## How this could fool you
+#
+# | trap | how it looks | guard here |
+# | --- | --- | --- |
+# | a converted, trained model is compared with the model it was made of | what training alone does is charged to the conversion | [the control](#training-on) |
+# | a start is taken for an end | "pooling is as good as noise" | before and after, [side by side](#training-on) |
+# | equal bytes are taken for equal work | "latents are free" | FLOPs a key, [in one figure](#where-is-the-position) |
+# | one context | "four times as fast", or "no faster" | [three contexts](#what-fewer-bytes-buy), from weights to cache |
+#
+# ## Play
+#
+# Convert gptlite yourself, and let it write. It was never trained on the cache that you give it.
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+lab = convert_lab(gptlite, tokenizer)
+
+# %% [markdown]
+# ## In production
+#
+# How many heads are stored, nobody chooses at the server: it is in the weights. What is chosen is how they are dealt out.
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+production_table(ch12.PRODUCTION)
+
+# %% [markdown]
+# ## Recap
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+markdown(ch12.recap(base, two, best, RANK, kept))
+
+# %% [markdown]
+# ## Quiz
+
+# %% tags=["hide-input"]
+Quiz.of("12")
+
+# %% [markdown]
+# ## Exercises
+#
+# In [the exercise notebook](../exercises/12_fewer_kv_heads.ipynb); each has a check that looks at your own function.
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+markdown(grading.table("12"))
+
+# %% [markdown]
+# ## Further reading
+#
+# - [Fast Transformer Decoding: One Write-Head is All You Need](https://arxiv.org/abs/1911.02150) (Shazeer, 2019): read it for the
+#   count of bytes that began all of this, on five pages, in pseudo-code that runs.
+# - [GQA](https://arxiv.org/abs/2305.13245) (Ainslie and others, 2023): read section 2.1 and figure 5, how much uptraining is enough.
+# - [DeepSeek-V2](https://arxiv.org/abs/2405.04434) (2024): read section 2.1 for latents and the key beside them, appendix D for
+#   MHA, GQA, MQA and MLA trained from the start on the same data.
+# - [TransMLA](https://arxiv.org/abs/2502.07864) (Meng and others, 2025): read it for how a model with GQA becomes one with
+#   latents, RoPE included.
+# - [Cross-Layer Attention](https://arxiv.org/abs/2405.12981) (Brandon and others, 2024): read it for models trained with shared
+#   layers from the start, where conversion is no excuse.
+#
+# ## Provenance
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+provenance(
+    session,
+    notes=[
+        "losses: gptlite, fp32, the first 16 windows of 256 unseen "
+        "characters; after training on, all of them"
+    ],
+)
