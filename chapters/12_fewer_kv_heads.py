@@ -123,7 +123,9 @@ for heads, stored in ((8, 8), (8, 2), (9, 3), (8, 1)):
         q[None], k[None], v[None], enable_gqa=True
     )
     near = off(shared(q, k, v), wanted[0])
-    print(f"{heads} heads read {stored}: as torch's, to 1e-5: {near < 1e-5}")
+    print(
+        f"{heads} heads read {stored}: as torch's, to 1e-5: {near < 1e-5}"
+    )
     assert near < 1e-5
 
 # %% [markdown]
@@ -160,7 +162,8 @@ if kept is not None:
 WINDOWS, HELD = 16, 256
 gptlite, tokenizer = lumen.load("gptlite", "cpu", torch.float32)
 learned, unseen = (
-    encode(text, tokenizer.characters) for text in lumen.assets.shakespeare()
+    encode(text, tokenizer.characters)
+    for text in lumen.assets.shakespeare()
 )
 moments = input_moments(gptlite, spread(learned, HELD, 16).split(8))
 blind = math.log(gptlite.config.vocab_size)

@@ -1,4 +1,4 @@
-"""What chapter 12 shows: bytes of a token, times of a step, losses of conversions, latents, the ledger of real models."""
+"""What chapter 12 shows: bytes of a token, times of a step, losses of conversions, latents, published models."""
 
 from __future__ import annotations
 
@@ -136,7 +136,9 @@ def steps_figure(kept: Mapping[str, Any]) -> go.Figure:
         y = [1e3 * m.value for m, _ in pairs]
         lines = [1e3 * p for _, p in pairs]
         shown += y + lines
-        fig.add_scatter(x=contexts, y=lines, mode="lines", line={"color": color, "dash": "dot"}, hoverinfo="skip")
+        fig.add_scatter(
+            x=contexts, y=lines, mode="lines", line={"color": color, "dash": "dot"}, hoverinfo="skip"
+        )
         fig.add_scatter(
             x=contexts, y=y, mode="markers", marker={"color": color, "size": 10},
             error_y={
@@ -177,7 +179,8 @@ def steps_story(kept: Mapping[str, Any]) -> str:
     won, said = gain_of(kept, "gqa4", contexts[-1])
     untold = "The forecast reads every stored number once, whoever asks for it; more than that is not told apart here."
     return (
-        f"{words[0]}. {words[1]}. What the cost model says of the last: {miss(said, won, why_low=untold, why_high=untold)}"
+        f"{words[0]}. {words[1]}. What the cost model says of the last: "
+        f"{miss(said, won, why_low=untold, why_high=untold)}"
         "\n\nThe gain ends at the weights: a cache of nothing would leave them to be read. More users at once read the "
         "same weights and each a cache of their own, so a batch has the gain at a shorter context."
     )
@@ -248,12 +251,24 @@ def pooled_figure(losses: Mapping[tuple[int, str], Sequence[float]], base: float
     for (rule, words), color in zip(RULES.items(), (palette.orange, palette.blue, palette.grey), strict=True):
         y = [average(losses[count, rule]) for count in counts]
         fig.add_scatter(
-            x=[str(c) for c in counts], y=y, mode="lines+markers", line_color=color, name=words, showlegend=True
+            x=[str(c) for c in counts],
+            y=y,
+            mode="lines+markers",
+            line_color=color,
+            name=words,
+            showlegend=True,
         )
     for y, words in ((base, "gptlite, 8 heads"), (blind, "blind guess")):
         fig.add_hline(y=y, line={"color": palette.grey, "dash": "dot"})
         fig.add_annotation(
-            x=1, xref="paper", y=y, yshift=10, xanchor="right", text=words, showarrow=False, font_color=palette.grey
+            x=1,
+            xref="paper",
+            y=y,
+            yshift=10,
+            xanchor="right",
+            text=words,
+            showarrow=False,
+            font_color=palette.grey,
         )
     fig.update_layout(showlegend=True, legend={"orientation": "h", "y": -0.28})
     fig.update_xaxes(type="category")
@@ -293,8 +308,8 @@ def bases_story(
 ) -> str:
     return (
         f"Pooled after its heads were turned at random: {average(turned):.2f} nats, "
-        f"{turned_over_plain(apart(turned, plain))}. {aligned_over_plain(apart(aligned, plain))}: {average(aligned):.2f} "
-        f"nats, where gptlite has {average(base):.2f}."
+        f"{turned_over_plain(apart(turned, plain))}. {aligned_over_plain(apart(aligned, plain))}: "
+        f"{average(aligned):.2f} nats, where gptlite has {average(base):.2f}."
     )
 
 
@@ -408,7 +423,10 @@ def whitened_over_plain(est: Estimate) -> str:
 
 
 def latent_story(
-    ranks: Mapping[int, Mapping[str, Sequence[float]]], base: Sequence[float], pooled: Sequence[float], rank: int
+    ranks: Mapping[int, Mapping[str, Sequence[float]]],
+    base: Sequence[float],
+    pooled: Sequence[float],
+    rank: int,
 ) -> str:
     found = ranks[rank]["whitened"]
     cost_, copies = apart(found, base), apart(pooled, base)
@@ -455,7 +473,12 @@ def ranks_figure(
         )  # fmt: skip
     y = [average(some) - average(base) for some in pooled.values()]
     fig.add_scatter(
-        x=list(pooled), y=y, mode="lines+markers", line_color=palette.orange, name="heads, mean", showlegend=True
+        x=list(pooled),
+        y=y,
+        mode="lines+markers",
+        line_color=palette.orange,
+        name="heads, mean",
+        showlegend=True,
     )
     log_axis(fig, "x", sorted({*ranks, *pooled}))
     log_axis(fig, "y", nice_ticks(min(shown + y), max(shown + y)))
@@ -506,7 +529,12 @@ def intensity(config: ModelConfig) -> float:
 def intensity_table() -> Table:
     """What a step of attention computes for each byte that it reads."""
     rows = [
-        [m.name, f"{2 * m.cache_dims.stored:,} B", f"{pair_flops(m, True) / 1e3:,.0f} kFLOP", f"{intensity(m):.0f}"]
+        [
+            m.name,
+            f"{2 * m.cache_dims.stored:,} B",
+            f"{pair_flops(m, True) / 1e3:,.0f} kFLOP",
+            f"{intensity(m):.0f}",
+        ]
         for m in (OLD, NEW, V3)
     ]
     return rows, ["model", "a key, one layer", "one query on it", "FLOP per byte"], "lrrr"
@@ -517,7 +545,7 @@ def intensity_story() -> str:
     return (
         f"An H100 can compute {ridge:.0f} FLOP while it reads a byte. Heads of their own leave it idle but for one of "
         f"them; absorbed latents come to {percent(intensity(V3) / ridge)} of what it can do. The bytes that were saved "
-        f"are paid for in arithmetic that was lying idle. One query a user: with two tokens of each user at once, as in "
+        f"are paid for in arithmetic that was lying idle. One query a user: with two tokens of each at once, as in "
         f"[speculative decoding](../book/glossary.md#term-speculative-decoding), it would be twice as much."
     )
 
@@ -559,7 +587,10 @@ def layers_trained(kept: Mapping[str, Any]) -> str:
 def latents_trained(kept: Mapping[str, Any]) -> str:
     """Latents and heads of the same bytes, both trained on."""
     found = losses_of(kept)
-    pairs = [("mla128", "gqa2", "a latent of 128", "two heads"), ("mla64", "mqa", "a latent of 64", "one head")]
+    pairs = [
+        ("mla128", "gqa2", "a latent of 128", "two heads"),
+        ("mla64", "mqa", "a latent of 64", "one head"),
+    ]
     words = [
         one_over_other(between(found[a], found[b]), one, other)
         for a, b, one, other in pairs
@@ -573,7 +604,13 @@ def ledger_table() -> Table:
     """Published models by the cache of one long conversation, the largest first."""
     some = sorted(ledger(), key=lambda held: -held.bytes(LONG))
     rows = [
-        [held.name, held.kind, f"{held.bytes(1) / 2**10:,.1f}", size(held.bytes(LONG)), f"{held.users(MEMORY, LONG)}"]
+        [
+            held.name,
+            held.kind,
+            f"{held.bytes(1) / 2**10:,.1f}",
+            size(held.bytes(LONG)),
+            f"{held.users(MEMORY, LONG)}",
+        ]
         for held in some
     ]
     return rows, ["model", "how", "KiB a token", f"{LONG:,} tokens", "users in 80 GB"], "llrrr"
@@ -606,7 +643,7 @@ def chips_table() -> Table:
 
 
 def on_each(model: ModelConfig, chips: int) -> float:
-    """Cache bytes of a token on one of `chips` that split the heads: a head is not cut, and a latent serves them all."""
+    """Cache bytes of a token on one of `chips` that split the heads: a head is not cut, a latent serves them all."""
     whole = cost.kv_bytes_per_token(model)
     if model.latent is not None:
         return whole
@@ -654,7 +691,11 @@ def takeaway(base: Sequence[float], pooled: Sequence[float], latent: Sequence[fl
 
 
 def recap(
-    base: Sequence[float], pooled: Sequence[float], latent: Sequence[float], rank: int, kept: Mapping[str, Any] | None
+    base: Sequence[float],
+    pooled: Sequence[float],
+    latent: Sequence[float],
+    rank: int,
+    kept: Mapping[str, Any] | None,
 ) -> str:
     lines = [
         f"- **Bytes:** $2\\,L\\,H_{{kv}}\\,D\\,b$ for heads, $L\\,(r + D_R)\\,b$ for latents: "

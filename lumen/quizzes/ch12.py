@@ -5,7 +5,8 @@ from __future__ import annotations
 QUESTIONS = [
     {
         "kind": "numeric",
-        "question": "A model of 40 layers has 48 heads of width 128 and stores 6 heads of keys and values, 2 bytes a number. "
+        "question": "A model of 40 layers has 48 heads of width 128 and stores 6 heads of keys and values, 2 bytes a "
+        "number. "
         "How many KiB does a token leave in the cache?",
         "answer": 120,
         "tolerance": 0.5,
@@ -14,27 +15,43 @@ QUESTIONS = [
         "wrong": "Keys and values, for each layer and each head that is stored.",
         "slips": [
             {"answer": 60, "tolerance": 0.5, "why": "That is the keys. Values are stored, too."},
-            {"answer": 960, "tolerance": 1, "why": "The heads that ask are not stored, the 6 that are read are."},
+            {
+                "answer": 960,
+                "tolerance": 1,
+                "why": "The heads that ask are not stored, the 6 that are read are.",
+            },
             {"answer": 3, "tolerance": 0.1, "why": "That is one layer of 40."},
         ],
     },
     {
         "kind": "choice",
-        "question": "A step of one user reads 16 GB of weights and 1 GB of cache. You store a quarter of the heads. By how much "
+        "question": "A step of one user reads 16 GB of weights and 1 GB of cache. You store a quarter of the heads. By "
+        "how much "
         "does the step become faster at most, if bytes decide?",
         "choices": [
             {"text": "4 times.", "why": "The cache is read 4 times faster. It was 1 of 17."},
-            {"text": "About 1.05 times.", "ok": True, "why": "17 / 16.25. With 32 such users: 48 / 24, twice as fast."},
+            {
+                "text": "About 1.05 times.",
+                "ok": True,
+                "why": "17 / 16.25. With 32 such users: 48 / 24, twice as fast.",
+            },
             {"text": "2 times.", "why": "That needs as much cache as two thirds of all bytes."},
-            {"text": "Not at all, attention computes as much as before.", "why": "It does, but reading is what takes the time."},
+            {
+                "text": "Not at all, attention computes as much as before.",
+                "why": "It does, but reading is what takes the time.",
+            },
         ],
     },
     {
         "kind": "choice",
-        "question": "Turning each head's keys by a rotation of its own, queries along, leaves a model as it is. What does it do "
+        "question": "Turning each head's keys by a rotation of its own, queries along, leaves a model as it is. What "
+        "does it do "
         "to the same model's heads once they are averaged?",
         "choices": [
-            {"text": "Nothing: rotations leave lengths and angles alone.", "why": "Within a head. A mean adds two heads."},
+            {
+                "text": "Nothing: rotations leave lengths and angles alone.",
+                "why": "Within a head. A mean adds two heads.",
+            },
             {
                 "text": "It changes them: the mean adds numbers that stand for different axes.",
                 "ok": True,
@@ -46,32 +63,50 @@ QUESTIONS = [
     },
     {
         "kind": "choice",
-        "question": "After conversion and 150 steps of training a model is 0.10 nats above the model it was made of. The control, "
+        "question": "After conversion and 150 steps of training a model is 0.10 nats above the model it was made of. "
+        "The control, "
         "not converted and trained as long, is 0.02 above it. What did the conversion cost?",
         "choices": [
             {"text": "0.10 nats.", "why": "0.02 of them any model would have lost by those steps."},
             {"text": "0.12 nats.", "why": "The control lost as well, so it comes off."},
-            {"text": "0.08 nats.", "ok": True, "why": "The difference of two models that were trained alike."},
-            {"text": "Nothing, the rest is noise.", "why": "The two are compared window by window, so noise is far smaller."},
+            {
+                "text": "0.08 nats.",
+                "ok": True,
+                "why": "The difference of two models that were trained alike.",
+            },
+            {
+                "text": "Nothing, the rest is noise.",
+                "why": "The two are compared window by window, so noise is far smaller.",
+            },
         ],
     },
     {
         "kind": "choice",
         "question": "Why does MLA store a key of its own for positions, beside the latent?",
         "choices": [
-            {"text": "RoPE needs more numbers than a latent has.", "why": "DeepSeek's latent has 512, its rotary key 64."},
             {
-                "text": "A turn behind the up-projection depends on each key's position, and the query cannot absorb it.",
+                "text": "RoPE needs more numbers than a latent has.",
+                "why": "DeepSeek's latent has 512, its rotary key 64.",
+            },
+            {
+                "text": "A turn behind the up-projection differs from key to key, and one query cannot absorb them all.",
                 "ok": True,
                 "why": "It would have to be another query for each key.",
             },
-            {"text": "Latents of different tokens would be equal.", "why": "They are made of different inputs."},
-            {"text": "Because all heads must see different positions.", "why": "The rotary key is the same for all of them."},
+            {
+                "text": "Latents of different tokens would be equal.",
+                "why": "They are made of different inputs.",
+            },
+            {
+                "text": "Because all heads must see different positions.",
+                "why": "The rotary key is the same for all of them.",
+            },
         ],
     },
     {
         "kind": "choice",
-        "question": "A prompt of 4,000 tokens is appended to a conversation whose latents are cached (DeepSeek-V3's shape). Which "
+        "question": "A prompt of 4,000 tokens is appended to a conversation whose latents are cached (DeepSeek-V3's "
+        "shape). Which "
         "way computes less?",
         "choices": [
             {
@@ -79,8 +114,14 @@ QUESTIONS = [
                 "ok": True,
                 "why": "Then every pair multiplies the width of a head and not that of the latent.",
             },
-            {"text": "Absorbed, as in every step.", "why": "It pays the wide product for each of 4,000 queries on each key."},
-            {"text": "Both compute the same, they give the same numbers.", "why": "Products in another order cost differently."},
+            {
+                "text": "Absorbed, as in every step.",
+                "why": "It pays the wide product for each of 4,000 queries on each key.",
+            },
+            {
+                "text": "Both compute the same, they give the same numbers.",
+                "why": "Products in another order cost differently.",
+            },
         ],
     },
 ]

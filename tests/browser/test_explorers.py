@@ -8,6 +8,7 @@ from playwright.sync_api import expect
 
 from lumen.config import CONFIGS
 from lumen.explore import (
+    CacheShape,
     CacheSize,
     Knee,
     KVStepper,
@@ -61,6 +62,17 @@ def test_cache_size_formula(wide, modules):
     arguments = [[model_numbers(CONFIGS[c["model"]]), c["asked"]] for c in cases]
     for got, case in zip(run(wide, modules, "cache_size.js", "sizes", arguments), cases, strict=True):
         same(got, case["expected"])
+
+
+def test_cache_shape_formula(wide, modules):
+    cases = golden("cache_shape")
+    held = run(wide, modules, "cache_shape.js", "holds", [[c["held"]] for c in cases])
+    for got, case in zip(held, cases, strict=True):
+        same(got, case["expected"])
+    own = [c for c in cases if "own" in c]
+    assert run(wide, modules, "cache_shape.js", "stored", [[c["asked"]] for c in own]) == [
+        c["numbers"] for c in own
+    ]
 
 
 def test_paged_stepper_formula(wide, modules):
@@ -394,6 +406,18 @@ def test_cache_size_says_what_fits(show):
     assert "the weights alone" in w.locator(".verdict").inner_text()
 
 
+def test_cache_shape_puts_yours_among_the_published(show):
+    w = show(CacheShape(heads=8, width=128, layers=32, context=131_072))
+    assert stat(w, "bytes a token") == "128 KiB" and stat(w, "users in 80 GB") == "4"
+    assert w.locator("svg rect").count() == len(CacheShape().state["models"]) + 1
+    assert w.locator("svg rect.mine").count() == 1 and not w.get_by_label("Rank of the latent").is_visible()
+    w.get_by_label("Heads that are stored").press("ArrowRight")
+    assert stat(w, "bytes a token") == "256 KiB" and stat(w, "users in 80 GB") == "2"
+    w.get_by_role("radio", name="one latent").check(force=True)
+    assert stat(w, "numbers a token and layer") == "576" and w.get_by_label("Rank of the latent").is_visible()
+    assert "published models" in w.locator(".verdict").inner_text()
+
+
 def test_quiz_answers_back(show):
     w = show(Quiz(QUIZ, id="t"))
     choice, numeric = w.locator("form").all()
@@ -422,7 +446,16 @@ def test_quiz_answers_back(show):
 
 @pytest.mark.parametrize(
     "make",
-    [Roofline, KVStepper, CacheSize, PagedStepper, RadixTree, TileStepper, lambda: Quiz(QUIZ, id="t")],
+    [
+        Roofline,
+        KVStepper,
+        CacheSize,
+        PagedStepper,
+        RadixTree,
+        TileStepper,
+        CacheShape,
+        lambda: Quiz(QUIZ, id="t"),
+    ],
 )
 def test_every_control_has_a_name_and_a_place_in_the_tab_order(make, show):
     w = show(make())

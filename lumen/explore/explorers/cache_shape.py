@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from lumen import cost
 from lumen.cost.ledger import Held, Layers, ledger
@@ -67,7 +66,9 @@ class CacheShape(JSWidget):
             raise ValueError(f"the caches need some memory, got {memory}")
         some = list(ledger() if models is None else models)
         if not some:
-            raise ValueError("beside which models? Give one at least, or leave `models` out for the course's ledger")
+            raise ValueError(
+                "beside which models? Give one at least, or leave `models` out for the course's ledger"
+            )
         super().__init__(
             title=title,
             lead=lead,

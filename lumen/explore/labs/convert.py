@@ -1,4 +1,4 @@
-"""The conversion lab: a small model with fewer heads, layers that share, or latents, what it loses, and what it writes."""
+"""The conversion lab: a small model with fewer heads, shared layers or latents; what it loses, and what it writes."""
 
 from __future__ import annotations
 
@@ -99,7 +99,9 @@ class ConvertLab:
     def report(self) -> str:
         """The last run as HTML, and the runs before in a line each."""
         done = self.runs[-1]
-        before = "".join(f"<li>{html.escape(said(run))}: {run.loss:.2f} nats</li>" for run in self.runs[-6:-1])
+        before = "".join(
+            f"<li>{html.escape(said(run))}: {run.loss:.2f} nats</li>" for run in self.runs[-6:-1]
+        )
         items = [("numbers a token", f"{done.stored:,}"), ("loss", f"{done.loss:.2f} nats")]
         return numbers(items) + written(done) + f'<ul style="margin:12px 0 0;padding-left:20px">{before}</ul>'
 
@@ -112,7 +114,9 @@ class ConvertLab:
         self.size = w.BoundedIntText(
             value=size, min=1, max=4096, description="Heads, layers, rank", layout=wide, style=style
         )
-        self.button = w.Button(description="Run", button_style="primary", tooltip="Convert the model and judge it")
+        self.button = w.Button(
+            description="Run", button_style="primary", tooltip="Convert the model and judge it"
+        )
         self.out = w.HTML()
         on_press(self.button, self.out, self._pressed, "Converting…")
         return w.VBox([self.way, self.size, self.button, self.out])
@@ -136,7 +140,12 @@ def written(run: Converted) -> str:
 
 
 def convert_lab(
-    model: Any, tokenizer: Any, *, way: str = "heads, mean", size: int = 4, recorded: Sequence[tuple[str, int]] = RECORDED
+    model: Any,
+    tokenizer: Any,
+    *,
+    way: str = "heads, mean",
+    size: int = 4,
+    recorded: Sequence[tuple[str, int]] = RECORDED,
 ) -> ConvertLab:
     """Show the lab and return it. On the static page stand the recorded conversions and what each of them wrote.
 

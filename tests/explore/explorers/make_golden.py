@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from lumen.config import CONFIGS
+from lumen.cost.ledger import Held, ledger
 from lumen.explore.explorers import (
+    cache_shape,
     cache_size,
     knee,
     kv_stepper,
@@ -175,6 +177,35 @@ def tile_cases() -> list[dict[str, Any]]:
     return cases
 
 
+def shape_cases() -> list[dict[str, Any]]:
+    """Layers to store, what a layer stores, and every model of the ledger."""
+    cases: list[dict[str, Any]] = []
+    for layers, sharing, asked in (
+        (32, 1, {"scheme": "heads", "heads": 8, "width": 128, "rank": 512, "rope": 64}),
+        (61, 1, {"scheme": "latent", "heads": 8, "width": 128, "rank": 512, "rope": 64}),
+        (
+            61,
+            4,
+            {"scheme": "heads", "heads": 1, "width": 64, "rank": 64, "rope": 0},
+        ),  # 61 is not divided by 4
+    ):
+        shape = {key: asked[key] for key in ("heads", "width", "rank", "rope")}
+        numbers = cache_shape.stored(asked["scheme"], **shape)
+        model = cache_shape.own(layers, sharing, numbers)
+        cases.append(
+            {"own": [layers, sharing], "asked": asked, "numbers": numbers, **shape_held(model, 4096)}
+        )
+    for model in ledger():
+        cases += [{"name": model.name, **shape_held(model, context)} for context in (256, 131_072)]
+    return cases
+
+
+def shape_held(model: Held, context: int) -> dict[str, Any]:
+    layers = [[part.count, part.numbers, part.window] for part in model.layers]
+    asked = {"layers": layers, "context": context, "each": 2.0, "memory": 80e9}
+    return {"held": asked, "expected": cache_shape.holds(model, context, 2.0, 80e9)}
+
+
 FILES = {
     "roofline": roofline_cases,
     "cache_size": cache_cases,
@@ -185,6 +216,7 @@ FILES = {
     "queue_load": queue_cases,
     "knee": knee_cases,
     "tile_stepper": tile_cases,
+    "cache_shape": shape_cases,
 }
 
 if __name__ == "__main__":

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from lumen.config import CONFIGS
+from lumen.cost.ledger import ledger
 from lumen.explore.explorers import (
+    cache_shape,
     cache_size,
     knee,
     kv_stepper,
@@ -44,6 +46,22 @@ def test_roofline(case):
 @pytest.mark.parametrize("case", cases("cache_size"), ids=lambda c: c["model"])
 def test_cache_size(case):
     same(cache_size.sizes(CONFIGS[case["model"]], **case["asked"]), case["expected"])
+
+
+@pytest.mark.parametrize(
+    "case", cases("cache_shape"), ids=lambda c: f"{c.get('name', c.get('own'))}-{c['held']['context']}"
+)
+def test_cache_shape(case):
+    """Python against the file; the layers of a case are those of the ledger's model."""
+    asked = case["held"]
+    if "own" in case:
+        shape = {key: value for key, value in case["asked"].items() if key != "scheme"}
+        assert cache_shape.stored(case["asked"]["scheme"], **shape) == case["numbers"]
+        model = cache_shape.own(*case["own"], case["numbers"])
+    else:
+        (model,) = (held for held in ledger() if held.name == case["name"])
+    assert [[part.count, part.numbers, part.window] for part in model.layers] == asked["layers"]
+    same(cache_shape.holds(model, asked["context"], asked["each"], asked["memory"]), case["expected"])
 
 
 @pytest.mark.parametrize("case", cases("tile_stepper"), ids=lambda c: f"{len(c['scores'])} by {c['block']}")

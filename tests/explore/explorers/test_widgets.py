@@ -7,6 +7,7 @@ import re
 import pytest
 
 from lumen.explore import (
+    CacheShape,
     CacheSize,
     Knee,
     KVStepper,
@@ -53,7 +54,7 @@ def loaded(name, slow):
 LOADED = [loaded("fast", 0.02), loaded("slow", 0.1)]
 MAKERS = [
     Roofline, KVStepper, CacheSize, PagedStepper, RadixTree, lambda: Threshold(PAIRS), QueueLoad,
-    lambda: Knee(LOADED), TileStepper,
+    lambda: Knee(LOADED), TileStepper, CacheShape,
     lambda: Quiz([CHOICE, NUMERIC], id="t"),
     lambda: Rows({1: (34.0, 1.0), 16: (45.0, 1.3)}, start=16, where="here"),
 ]  # fmt: skip
@@ -83,6 +84,7 @@ def test_html_is_reproducible_and_asks_nobody(make):
         "knee.js",
         "rows.js",
         "tile_stepper.js",
+        "cache_shape.js",
     ],
 )
 def test_inlined_module_has_one_default(name):
@@ -139,6 +141,8 @@ MEASURED = {"chip": "L4", "model": "llama-3-8b", "format": "bf16", "phase": "dec
         (lambda: KVStepper(steps=13), "steps must lie between"),
         (lambda: TileStepper(size=9), "8 or 16"),
         (lambda: TileStepper(block=3), "block is one of"),
+        (lambda: CacheShape([]), "beside which models"),
+        (lambda: CacheShape(memory=0), "some memory"),
         (lambda: PagedStepper(size=3), "not 3"),
         (lambda: PagedStepper(events=["go"]), "no event 'go'"),
         (lambda: RadixTree(page=3), "page is one of"),
