@@ -12,11 +12,18 @@
 # # 12 · Fewer KV heads
 
 # %% [markdown] tags=["badges"]
+# <div class="badges">
+#
+# [Colab: chapter](https://colab.research.google.com/github/lumen-course/lumen/blob/main/chapters/12_fewer_kv_heads.ipynb) [Colab: exercises](https://colab.research.google.com/github/lumen-course/lumen/blob/main/exercises/12_fewer_kv_heads.ipynb) [Colab: solutions](https://colab.research.google.com/github/lumen-course/lumen/blob/main/solutions/12_fewer_kv_heads.ipynb)
+#
+# CPU is enough · read 30 min · run 1 min · practise 90 min · here: [exercises](../exercises/12_fewer_kv_heads.ipynb), [solutions](../solutions/12_fewer_kv_heads.ipynb)
+#
+# </div>
 
 # %% [markdown]
 # Llama-2-7B stores 32 heads of keys and 32 of values in each of its 32 layers: 512 KiB for every token of every user.
 # Llama-3-8B has as many layers, and as many heads that ask. It stores 8 heads, and a token takes 128 KiB. It is also the better
-# model.
+# model ([model card](https://github.com/meta-llama/llama3/blob/main/MODEL_CARD.md), base models).
 #
 # **Llama-3-8B keeps a quarter of the cache that Llama-2-7B kept. What did it cost?**
 #
@@ -35,6 +42,24 @@
 # [cross-layer attention](../book/glossary.md#term-cross-layer-attention).
 
 # %% tags=["setup", "hide-input", "nbval-ignore-output"]
+import importlib
+import importlib.util
+import os
+import subprocess
+import sys
+
+# Colab: brings lumen, leaves torch and numpy as they are
+if importlib.util.find_spec("lumen") is None:
+    address = "git+https://github.com/lumen-course/lumen@main"
+    address = os.environ.get("LUMEN_SOURCE", address)
+    wanted = "lumen-inference @ " + address
+    pip = [sys.executable, "-m", "pip", "install", "-q"]
+    subprocess.run([*pip, wanted], check=True)
+    importlib.invalidate_caches()
+
+import lumen
+
+session = lumen.setup("12_fewer_kv_heads")
 
 # %% tags=["hide-input"]
 import math
@@ -135,9 +160,10 @@ for heads, stored in ((8, 8), (8, 2), (9, 3), (8, 1)):
 #
 # $$ t \approx \frac{W + B\,T\,\kappa}{\text{bandwidth}} $$
 #
-# A smaller κ shrinks the second term alone. Sharing among four is a gain of up to four where $B\,T\,\kappa$ is large beside
-# $W$, and of nothing where it is small. We built one shape in six variants: four layers, 16 heads of 64, fp32, one user. Beside
-# the fewer heads stand latents (`mla`) and layers that share (`cla2`), which come further down. In brackets the forecast.
+# A smaller κ shrinks the second term. Sharing among four gains up to four times where $B\,T\,\kappa$ is large beside $W$; where
+# it is small, only what the matrices that make keys and values shrink by. We built one shape in six variants: four layers, 16
+# heads of 64, fp32, one user. Beside the fewer heads stand latents (`mla`) and layers that share (`cla2`), which come further
+# down. The first row is a time; the others say how many times as fast, in brackets the forecast.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 if kept is None:
@@ -283,7 +309,7 @@ for same in (at_random, aligned):
     assert off(same(probe), gptlite(probe)) < 1e-4
 turned_two = losses(fewer_kv_heads(at_random, 2))
 aligned_two = losses(fewer_kv_heads(aligned, 2))
-markdown(ch12.bases_story(two, turned_two, aligned_two, base))
+markdown(ch12.bases_story(two, turned_two, aligned_two))
 
 # %% [markdown]
 # Rotations before pooling are an idea of [Jin and others, 2024](https://arxiv.org/abs/2412.20677). The next step asks why heads
@@ -300,11 +326,11 @@ HEADS = ("control", "gqa4", "gqa2", "gqa2-first", "gqa2-fresh", "mqa")
 if kept is None:
     markdown(ch12.NOT_PUBLISHED)
 else:
-    table(*ch12.losses_table(kept, HEADS))
+    table(*ch12.losses_table(kept, HEADS, missing=True))
     markdown(ch12.trained_story(kept))
 
 # %% [markdown]
-# Large models are more forgiving than one with eight heads of 32. The paper's T5-XXL averages 47.2 over its tasks with MHA, 47.1
+# And a large model? The paper's T5-XXL averages 47.2 over its tasks with MHA, 47.1
 # uptrained to GQA with 8 groups, 46.6 as MQA, at 1.51, 0.28 and 0.24 s a sample
 # ([table 1](https://arxiv.org/abs/2305.13245)). Llama-3-8B was no conversion: it learned with eight heads from its first step.
 # Its twin with 32 was never published, so what it cost *this* model cannot be looked up. The closest to it is in the Llama 2 paper
@@ -319,10 +345,10 @@ else:
 # $$ c = A\,x \qquad [k; v] \approx U c = U A\, x $$
 #
 # and store $c$, the [latent](../book/glossary.md#term-latent), of $r$ numbers. Sharing heads is the special case in which $U$
-# holds nothing but copies of a one and zeros: two heads of keys and two of values, $r = 4 \cdot 32$, each handed on to four
-# readers *as it is*. Let $U$ be any matrix, and every head makes its own keys of what is stored. Which $U$? Of all choices of rank $r$ the SVD of $M$
-# leaves the least of $M$ out. Better still, the SVD of $M C^{1/2}$ leaves the least of the *keys and values* out that $C$,
-# the text, calls for ("whitened").
+# holds nothing but ones and zeros: two heads of keys and two of values, $r = 4 \cdot 32$, each handed on to four readers *as it
+# is*. Let $U$ be any matrix, and every head makes its own keys of what is stored. Which $U$? Of all choices of rank $r$ the SVD
+# of $M$ leaves the least of $M$ out. Better still, the SVD of $M C^{1/2}$ leaves the least of the *keys and values* out that
+# $C$, the text, calls for ("whitened").
 #
 # ## Predict: the same bytes
 #
@@ -350,8 +376,8 @@ best = ranks[RANK]["whitened"]
 
 # %% tags=["reveal", "nbval-ignore-output"]
 reveal(
-    guess=my_latent, model=ch12.average(two) - ch12.average(base),
-    measured=ch12.average(best) - ch12.average(base), unit="nats",
+    guess=my_latent, model=ch12.apart(two, base),
+    measured=ch12.apart(best, base), unit="nats",
     what="loss above gptlite", names=("two heads", "latent of 128"),
     title=ch12.latent_title(best, base, two), log=False,
 )  # fmt: skip
@@ -365,7 +391,7 @@ ch12.ranks_figure(
 )
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-callout("takeaway", ch12.takeaway(base, two, best, RANK))
+callout("takeaway", ch12.takeaway(ranks, two, RANK))
 
 # %% [markdown]
 # At rank 256 nothing is lost (asserted above; points under a thousandth of a nat are left out of the figure).
@@ -515,9 +541,13 @@ CacheShape()
 # %% [markdown]
 # ## Where it loses
 #
-# **Short contexts, few users.** The first column of [the steps](#what-fewer-bytes-buy): where the weights are nearly all that is
-# read, a quarter of the cache is a quarter of next to nothing.
-#
+# Where nearly all that is read are weights, a quarter of the cache is a quarter of next to nothing.
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+if kept is not None:
+    markdown(ch12.short_story(kept))
+
+# %% [markdown]
 # **Absorbed prompts.** One layer, 16 heads of 64, latents of 256 numbers, 2,048 of them in the cache; one new token, then 512.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
@@ -550,7 +580,7 @@ table(*ch12.chips_table())
 # | trap | how it looks | guard here |
 # | --- | --- | --- |
 # | a converted, trained model is compared with the model it was made of | what training alone does is charged to the conversion | [the control](#training-on) |
-# | a start is taken for an end | "pooling is as good as noise" | before and after, [side by side](#training-on) |
+# | a start is taken for an end | "pooling is as good as noise" | after training on, [what is still missing](#training-on) |
 # | equal bytes are taken for equal work | "latents are free" | FLOPs a key, [in one figure](#where-is-the-position) |
 # | one context | "four times as fast", or "no faster" | [three contexts](#what-fewer-bytes-buy), from weights to cache |
 #
@@ -596,7 +626,7 @@ markdown(grading.table("12"))
 #   count of bytes that began all of this, on five pages, in pseudo-code that runs.
 # - [GQA](https://arxiv.org/abs/2305.13245) (Ainslie and others, 2023): read section 2.1 and figure 5, how much uptraining is enough.
 # - [DeepSeek-V2](https://arxiv.org/abs/2405.04434) (2024): read section 2.1 for latents and the key beside them, appendix D for
-#   MHA, GQA, MQA and MLA trained from the start on the same data.
+#   models trained from the start: MHA beside GQA and MQA, then MLA beside MHA.
 # - [TransMLA](https://arxiv.org/abs/2502.07864) (Meng and others, 2025): read it for how a model with GQA becomes one with
 #   latents, RoPE included.
 # - [Cross-Layer Attention](https://arxiv.org/abs/2405.12981) (Brandon and others, 2024): read it for models trained with shared
@@ -607,6 +637,7 @@ markdown(grading.table("12"))
 # %% tags=["hide-input", "nbval-ignore-output"]
 provenance(
     session,
+    evidence=["fewer_kv_heads"],
     notes=[
         "losses: gptlite, fp32, the first 16 windows of 256 unseen "
         "characters; after training on, all of them"

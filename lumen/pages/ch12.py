@@ -170,6 +170,27 @@ def share_of(config: ModelConfig, context: int) -> float:
     return held / (held + cost.weight_bytes(config, "fp32"))
 
 
+def bytes_gain(kept: Mapping[str, Any], name: str, context: int) -> tuple[float, float]:
+    """How many times fewer bytes a step would read if only the matrices were smaller, and if only the cache were."""
+    own, whole = shape(kept, name), shape(kept, "mha")
+    (weights, cache), (less, smaller) = (
+        (cost.weight_bytes(m, "fp32"), cost.kv_bytes(m, context, dtype="fp32")) for m in (whole, own)
+    )
+    read = weights + cache
+    return read / (less + cache), read / (weights + smaller)
+
+
+def short_story(kept: Mapping[str, Any]) -> str:
+    """The shortest context: what the cache is there, and what the gain is made of."""
+    context = contexts_of(kept)[0]
+    matrices, cache = bytes_gain(kept, "gqa4", context)
+    return (
+        f"**Short contexts, few users.** At {context:,} tokens a quarter of the cache is worth {cache:.2f} ×, "
+        f"by bytes. Fewer heads also need smaller matrices to make them, at every context; here these alone are worth "
+        f"{matrices:.2f} ×. Both together, measured: {gain_of(kept, 'gqa4', context)[0]}."
+    )
+
+
 def steps_story(kept: Mapping[str, Any]) -> str:
     contexts, config = contexts_of(kept), shape(kept, "mha")
     words = [
@@ -188,15 +209,15 @@ def steps_story(kept: Mapping[str, Any]) -> str:
 
 # pooling ------------------------------------------------------------------------------------------
 @sentence(at=0.0, unit="nats", effect=1.0, more_words=["above"], less_words=["below"])
-def above(est: Estimate) -> str:
+def above(est: Estimate, other: str = "gptlite") -> str:
     """A model's loss less another's, over the same windows."""
     return says(
         est,
         at=0.0,
         worth=0.003,
-        more="{x} nats above ({low} to {high}, {n} windows)",
-        same="no difference ({estimate})",
-        less="{x} nats, so below ({low} to {high}, {n} windows)",
+        more=f"{{x}} nats above {other} ({{low}} to {{high}}, {{n}} windows)",
+        same=f"no difference to {other} ({{estimate}})",
+        less=f"{{x}} nats, so below {other} ({{low}} to {{high}}, {{n}} windows)",
     )
 
 
@@ -209,7 +230,7 @@ def mean_over_random(est: Estimate) -> str:
         worth=0.01,
         more="The mean is worse than heads drawn at random by {x} nats ({low} to {high})",
         same="Between the mean and heads drawn at random there is no difference ({estimate})",
-        less="Against heads drawn at random the mean is better by {x} nats ({low} to {high})",
+        less="Against heads drawn at random the mean is better: {x} nats ({low} to {high})",
     )
 
 
@@ -231,8 +252,8 @@ def pooled_story(losses: Mapping[tuple[int, str], Sequence[float]], base: Sequen
     mean, first, random = (losses[heads, rule] for rule in RULES)
     far = (average(mean) - average(base)) / (average(random) - average(base))
     return (
-        f"Right after pooling the model loses {average(mean):.2f} nats a character, {above(apart(mean, base))} itself "
-        f"as it was. {mean_over_random(apart(mean, random))}: by the loss, pooling has gone {percent(far)} of the way "
+        f"Right after pooling the model loses {average(mean):.2f} nats a character, {above(apart(mean, base))}. "
+        f"{mean_over_random(apart(mean, random))}: by the loss, pooling has gone {percent(far)} of the way "
         f"from gptlite to a cache of noise. The baseline of one line, keep the first head of each group and drop the "
         f"others, gives {average(first):.2f}."
     )
@@ -258,12 +279,12 @@ def pooled_figure(losses: Mapping[tuple[int, str], Sequence[float]], base: float
             name=words,
             showlegend=True,
         )
-    for y, words in ((base, "gptlite, 8 heads"), (blind, "blind guess")):
-        fig.add_hline(y=y, line={"color": palette.grey, "dash": "dot"})
+    for level, words in ((base, "gptlite, 8 heads"), (blind, "blind guess")):
+        fig.add_hline(y=level, line={"color": palette.grey, "dash": "dot"})
         fig.add_annotation(
             x=1,
             xref="paper",
-            y=y,
+            y=level,
             yshift=10,
             xanchor="right",
             text=words,
@@ -282,10 +303,9 @@ def turned_over_plain(est: Estimate) -> str:
     return says(
         est,
         at=0.0,
-        worth=0.05,
-        more="{x} nats more than as trained ({low} to {high}): what heads had in common, pooling had used",
-        same="no difference to pooling as trained ({estimate}): the heads of a group had no more in common than bases "
-        "drawn at random",
+        worth=0.01,
+        more="{x} nats more than as trained ({low} to {high}), so their axes had that much in common",
+        same="no difference to pooling as trained ({estimate}), so nothing shows that their axes had something common",
         less="{x} nats, less than as trained ({low} to {high})",
     )
 
@@ -303,13 +323,11 @@ def aligned_over_plain(est: Estimate) -> str:
     )
 
 
-def bases_story(
-    plain: Sequence[float], turned: Sequence[float], aligned: Sequence[float], base: Sequence[float]
-) -> str:
+def bases_story(plain: Sequence[float], turned: Sequence[float], aligned: Sequence[float]) -> str:
+    """Both trials as differences to pooling as trained, whose loss the reader has guessed and may not have seen."""
     return (
-        f"Pooled after its heads were turned at random: {average(turned):.2f} nats, "
-        f"{turned_over_plain(apart(turned, plain))}. {aligned_over_plain(apart(aligned, plain))}: "
-        f"{average(aligned):.2f} nats, where gptlite has {average(base):.2f}."
+        f"Pooled after its heads were turned at random: {turned_over_plain(apart(turned, plain))}. "
+        f"{aligned_over_plain(apart(aligned, plain))}."
     )
 
 
@@ -339,17 +357,23 @@ NAMES = {
 }
 
 
-def losses_table(kept: Mapping[str, Any], names: Sequence[str]) -> Table:
-    """What is stored, the loss before and after training on, and how far that is above the control."""
+def losses_table(kept: Mapping[str, Any], names: Sequence[str], missing: bool = False) -> Table:
+    """What is stored, the loss after training on, and how far it is above the control.
+
+    With `missing` also which share that is of what the conversion cost at first. That loss itself does not stand here:
+    it is what the page has asked the reader for.
+    """
     found, rows = losses_of(kept), []
     for name in names:
         if name in found:
             row = found[name]
             cost_ = estimate(row["above_control"])
             far = "–" if name == "control" else f"{cost_.value:+.3f} ± {(cost_.high - cost_.low) / 2:.3f}"
-            rows.append([NAMES[name], f"{row['numbers_per_token']:,}", f"{row['before']['value']:.3f}",
-                         f"{row['after']['value']:.3f}", far.replace("-", "−")])  # fmt: skip
-    return rows, ["variant", "numbers a token", "before", "after", "above the control"], "lrrrr"
+            left = "–" if name == "control" else percent(left_of(row))
+            cells = [NAMES[name], f"{row['numbers_per_token']:,}", f"{row['after']['value']:.3f}"]
+            rows.append([*cells, far.replace("-", "−"), *([left] if missing else [])])
+    headers = ["variant", "numbers a token", "loss after", "above the control", "still missing"]
+    return rows, headers[: 4 + missing], "lrrrr"[: 4 + missing]
 
 
 def left_of(row: Mapping[str, Any]) -> float:
@@ -380,11 +404,12 @@ def trained_story(kept: Mapping[str, Any]) -> str:
     """Pooled heads, their baselines and the control after the same steps."""
     found = losses_of(kept)
     control, pooled = found["control"], found["gqa2"]
+    start, end = control["before"], control["after"]
     recipe = pooled["recipe"]
     steps, share = recipe["steps"], recipe["steps"] / recipe["first"]
     lines = [
         f"{steps} steps more, {percent(share)} of what gptlite was trained for. The control took the same steps on the "
-        f"same batches and went from {control['before']['value']:.3f} to {control['after']['value']:.3f}; what "
+        f"same batches and went from {start['value']:.3f} to {end['value']:.3f} over all {end['n']} windows; what "
         f"separates a variant from *it* is the conversion's. Of what two pooled heads lost at first "
         f"{percent(left_of(pooled))} is still missing."
     ]
@@ -432,7 +457,7 @@ def latent_story(
     cost_, copies = apart(found, base), apart(pooled, base)
     small = min(ranks)
     return (
-        f"As many bytes as the two pooled heads, and {latent_cost(cost_, rank)}; the copies stood {above(copies)}. "
+        f"As many bytes as the two pooled heads, and {latent_cost(cost_, rank)}; the copies ended {above(copies)}. "
         f"No step of training separates the two, and no byte. The small ranks tell the two decompositions apart: at "
         f"{small}, {whitened_over_plain(apart(ranks[small]['whitened'], ranks[small]['plain']))}."
     )
@@ -441,6 +466,9 @@ def latent_story(
 def latent_title(found: Sequence[float], base: Sequence[float], pooled: Sequence[float]) -> str:
     more, copies = average(found) - average(base), average(pooled) - average(base)
     return f"The same bytes: {more:+.3f} nats as a latent, {copies:+.2f} as two means".replace("-", "−")
+
+
+SHOWN = 1e-3  # nats: less than that is no point of the figure
 
 
 def ranks_figure(
@@ -465,7 +493,7 @@ def ranks_figure(
         ("plain", "latent, plain SVD", palette.green),
     ):
         points = [(r, average(some[key]) - average(base)) for r, some in ranks.items()]
-        points = [(r, y) for r, y in points if y > 1e-4]
+        points = [(r, y) for r, y in points if y >= SHOWN]
         shown += [y for _, y in points]
         fig.add_scatter(
             x=[r for r, _ in points], y=[y for _, y in points], mode="lines+markers", line_color=color, name=words,
@@ -537,16 +565,17 @@ def intensity_table() -> Table:
         ]
         for m in (OLD, NEW, V3)
     ]
-    return rows, ["model", "a key, one layer", "one query on it", "FLOP per byte"], "lrrr"
+    return rows, ["model", "a token, one layer", "one query on it", "FLOP per byte"], "lrrr"
 
 
 def intensity_story() -> str:
     ridge = cost.ridge(H100, "bf16")
     return (
-        f"An H100 can compute {ridge:.0f} FLOP while it reads a byte. Heads of their own leave it idle but for one of "
-        f"them; absorbed latents come to {percent(intensity(V3) / ridge)} of what it can do. The bytes that were saved "
-        f"are paid for in arithmetic that was lying idle. One query a user: with two tokens of each at once, as in "
-        f"[speculative decoding](../book/glossary.md#term-speculative-decoding), it would be twice as much."
+        f"An H100 can compute {ridge:.0f} FLOP while it reads a byte. Llama-2-7B's heads ask it for "
+        f"{intensity(OLD):.0f}; absorbed latents for {percent(intensity(V3) / ridge)} of what it can do. The bytes "
+        f"that were saved are paid for in arithmetic that was lying idle. That is with one query a user: with two "
+        f"tokens of each at once, as in [speculative decoding](../book/glossary.md#term-speculative-decoding), it is "
+        f"twice as much, and more than an H100 computes in that time."
     )
 
 
@@ -568,7 +597,7 @@ def symbols_latent() -> Table:
 def layers_story(first: Sequence[float], mean: Sequence[float], base: Sequence[float], stored: int) -> str:
     return (
         f"Three layers of six store, {stored:,} numbers a token. The keys and values of the lower layer for both: "
-        f"{average(first):.2f} nats, {above(apart(first, base))} gptlite. The two layers' pooled instead: "
+        f"{average(first):.2f} nats, {above(apart(first, base))}. The keys and values of both layers pooled: "
         f"{average(mean):.2f}."
     )
 
@@ -596,7 +625,10 @@ def latents_trained(kept: Mapping[str, Any]) -> str:
         for a, b, one, other in pairs
         if {a, b} <= set(found)
     ]
-    return f"Trained on for the same steps, at the same bytes: {'; '.join(words)}." if words else ""
+    if not words:
+        return ""
+    told = "; ".join(words)
+    return f"Trained on for the same steps, at the same bytes: {told}."
 
 
 # the ledger ---------------------------------------------------------------------------------------
@@ -623,7 +655,7 @@ def ledger_story() -> str:
     windowed = rows["gemma-3-27b"]
     naive = windowed.bytes(1) * LONG / windowed.bytes(LONG)
     return (
-        f"The first row would need {size(v2.bytes(LONG))} for one user; DeepSeek-V3, with about a hundred times its "
+        f"Llama-2-7B would need {size(v2.bytes(LONG))} for one user; DeepSeek-V3, with about a hundred times its "
         f"weights, takes {ratio:.0f} times less. And bytes a token are not the whole of it: Gemma-3-27B's first token "
         f"costs {size(windowed.bytes(1))}, but most of its layers forget, and at {LONG:,} tokens the product would be "
         f"{naive:.1f} times too large."
@@ -653,7 +685,7 @@ def on_each(model: ModelConfig, chips: int) -> float:
 @sentence(example={"new": 512}, more_words=["longer"], less_words=["sooner"])
 def absorbed_over_expanded(est: Estimate, new: int) -> str:
     """The absorbed way over the expanded one."""
-    asked = "One new token: absorbed takes" if new == 1 else f"{new} new tokens: absorbed takes"
+    asked = ("One new token" if new == 1 else f"{new} new tokens") + ": absorbed takes"
     return says(
         est,
         more=asked + " {size} longer than expanded ({estimate})",
@@ -672,22 +704,34 @@ def forecast(new: int, held: int = 2048, heads: int = 16, dim: int = 64, rank: i
 
 def ways_story(times: Mapping[int, Mapping[str, Timing]], said: Mapping[int, float]) -> str:
     words = []
-    low = "FLOPs are not all: products of other shapes reach other rates, and scores are written and read in both."
+    near = "FLOPs leave out the softmax, the scores and their bytes, which both ways have: they draw a ratio to 1."
+    far = "Products of other shapes reach other rates; that is not told apart here."
     for new, some in times.items():
         ratio = Estimate.ratio(some["absorbed"], some["expanded"])
-        forecast = miss(said[new], ratio, why_low=low, why_high=low)
+        low, high = (near, far) if said[new] < 1 else (far, near)
+        forecast = miss(said[new], ratio, why_low=low, why_high=high)
         words.append(f"{absorbed_over_expanded(ratio, new)}. By FLOPs alone: {forecast}")
     return "\n\n".join(words)
 
 
 # recap --------------------------------------------------------------------------------------------
-def takeaway(base: Sequence[float], pooled: Sequence[float], latent: Sequence[float], rank: int) -> str:
-    return (
-        f"**Takeaway.** In gptlite {rank} numbers a token and layer stand for the keys and values of eight heads at "
-        f"{average(latent):.3f} nats (it had {average(base):.3f}) if every head may make its own of them, and at "
-        f"{average(pooled):.2f} if four heads must read the same copy. What a small cache loses depends on what may be "
-        f"computed from it, and not on its bytes alone."
-    )
+def enough(ranks: Mapping[int, Mapping[str, Sequence[float]]], pooled: Sequence[float]) -> int | None:
+    """The smallest rank whose loss is surely below that of the pooled heads, window by window."""
+    less = (rank for rank, found in ranks.items() if apart(found["whitened"], pooled).high < 0)
+    return min(less, default=None)
+
+
+def takeaway(ranks: Mapping[int, Mapping[str, Sequence[float]]], pooled: Sequence[float], stored: int) -> str:
+    """Latents beside two pooled heads in bytes; the losses are what the page has asked for."""
+    small = enough(ranks, pooled)
+    lines = [
+        "**Takeaway.** What a small cache loses depends on what may be computed from it, and not on its bytes alone."
+    ]
+    if small is not None:
+        lines.append(
+            f"Before any training, a latent of {small} numbers lost less here than two pooled heads, which store {stored}."
+        )
+    return " ".join(lines)
 
 
 def recap(
@@ -701,7 +745,7 @@ def recap(
         f"- **Bytes:** $2\\,L\\,H_{{kv}}\\,D\\,b$ for heads, $L\\,(r + D_R)\\,b$ for latents: "
         f"{size(cost.kv_bytes_per_token(OLD))} a token in Llama-2-7B, {size(cost.kv_bytes_per_token(NEW))} in "
         f"Llama-3-8B, {size(cost.kv_bytes_per_token(V3))} in DeepSeek-V3.",
-        f"- **A conversion is a start:** two means of four heads put gptlite from {average(base):.2f} to "
+        f"- **A conversion is a start:** two means of four heads put gptlite from {average(base):.3f} to "
         f"{average(pooled):.2f} nats; a latent of the same bytes, {average(latent):.3f}.",
         f"- **Two ways to read latents,** the same numbers: below {even(V3):.0f} new tokens absorbed (DeepSeek-V3), "
         f"above expanded.",

@@ -5,9 +5,8 @@ from __future__ import annotations
 QUESTIONS = [
     {
         "kind": "numeric",
-        "question": "A model of 40 layers has 48 heads of width 128 and stores 6 heads of keys and values, 2 bytes a "
-        "number. "
-        "How many KiB does a token leave in the cache?",
+        "question": "A model of 40 layers has 48 heads of width 128 and stores 6 heads of keys and values, 2 "
+        "bytes a number. How many KiB does a token leave in the cache?",
         "answer": 120,
         "tolerance": 0.5,
         "unit": "KiB",
@@ -25,9 +24,8 @@ QUESTIONS = [
     },
     {
         "kind": "choice",
-        "question": "A step of one user reads 16 GB of weights and 1 GB of cache. You store a quarter of the heads. By "
-        "how much "
-        "does the step become faster at most, if bytes decide?",
+        "question": "A step of one user reads 16 GB of weights and 1 GB of cache. You store a quarter of the "
+        "heads, and the weights stay as large. By how much does the step become faster, if bytes decide?",
         "choices": [
             {"text": "4 times.", "why": "The cache is read 4 times faster. It was 1 of 17."},
             {
@@ -44,9 +42,8 @@ QUESTIONS = [
     },
     {
         "kind": "choice",
-        "question": "Turning each head's keys by a rotation of its own, queries along, leaves a model as it is. What "
-        "does it do "
-        "to the same model's heads once they are averaged?",
+        "question": "Turning each head's keys by a rotation of its own, queries along, leaves a model as it is. "
+        "What does it do to the same model's heads once they are averaged?",
         "choices": [
             {
                 "text": "Nothing: rotations leave lengths and angles alone.",
@@ -63,9 +60,9 @@ QUESTIONS = [
     },
     {
         "kind": "choice",
-        "question": "After conversion and 150 steps of training a model is 0.10 nats above the model it was made of. "
-        "The control, "
-        "not converted and trained as long, is 0.02 above it. What did the conversion cost?",
+        "question": "After conversion and 150 steps of training a model is 0.10 nats above the model it was "
+        "made of. The control, not converted and trained as long, is 0.02 above it. What did the "
+        "conversion cost?",
         "choices": [
             {"text": "0.10 nats.", "why": "0.02 of them any model would have lost by those steps."},
             {"text": "0.12 nats.", "why": "The control lost as well, so it comes off."},
@@ -89,7 +86,7 @@ QUESTIONS = [
                 "why": "DeepSeek's latent has 512, its rotary key 64.",
             },
             {
-                "text": "A turn behind the up-projection differs from key to key, and one query cannot absorb them all.",
+                "text": "A turn behind the up-projection differs from key to key: one query cannot absorb them all.",
                 "ok": True,
                 "why": "It would have to be another query for each key.",
             },
@@ -105,9 +102,8 @@ QUESTIONS = [
     },
     {
         "kind": "choice",
-        "question": "A prompt of 4,000 tokens is appended to a conversation whose latents are cached (DeepSeek-V3's "
-        "shape). Which "
-        "way computes less?",
+        "question": "A prompt of 4,000 tokens is appended to a conversation whose latents are cached "
+        "(DeepSeek-V3's shape). Which way computes less?",
         "choices": [
             {
                 "text": "Expanded: each latent becomes keys and values once, for all 4,000 queries.",

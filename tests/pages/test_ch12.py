@@ -53,7 +53,7 @@ def test_the_picture_counts_and_says_what_it_shows():
     assert drawn.count("<circle") == 24 and drawn.count("<rect") == 8 + 2 + 1
     (label,) = re.findall(r'aria-label="([^"]*)"', drawn)
     assert all(panel.name in label for panel in ch12_picture.PANELS)
-    with pytest.raises(ValueError, match="cannot share 2 evenly"):
+    with pytest.raises(ValueError, match="cannot share 8 evenly"):
         ch12_picture.picture(9, 32)
 
 
@@ -102,6 +102,14 @@ def test_left_is_a_share_of_the_start():
 
 
 def test_a_table_has_a_row_for_what_is_published_and_none_else():
-    rows, headers, align = ch12.losses_table(kept(), ("control", "gqa2", "mqa"))
-    assert [row[0] for row in rows] == ["gptlite, not converted", "2 heads, mean"]
-    assert len(headers) == len(align) == len(rows[0])
+    for missing in (False, True):
+        rows, headers, align = ch12.losses_table(kept(), ("control", "gqa2", "mqa"), missing)
+        assert [row[0] for row in rows] == ["gptlite, not converted", "2 heads, mean"]
+        assert len(headers) == len(align) == len(rows[0]) == 4 + missing
+        assert not any("3.0" in cell for row in rows for cell in row)  # the loss that was asked for
+
+
+def test_the_takeaway_names_the_smallest_latent_that_is_surely_better():
+    pooled, ranks = [2.0, 2.1, 2.2], {64: {"whitened": [1.5, 1.7, 1.6]}, 32: {"whitened": [2.1, 2.0, 2.2]}}
+    assert ch12.enough(ranks, pooled) == 64 and "a latent of 64 numbers" in ch12.takeaway(ranks, pooled, 128)
+    assert ch12.enough({32: ranks[32]}, pooled) is None and "latent of" not in ch12.takeaway({}, pooled, 128)

@@ -13,8 +13,8 @@ from lumen.explore.labs.lab import on_press, show_recorded, why_static
 from lumen.explore.prose.boxes import SOFT, numbers
 
 WAYS = ("heads, mean", "heads, first", "heads, random", "layers", "latent, plain", "latent")
-SEEN, WINDOWS, CONTEXT, LETTERS = 4096, 8, 256, 120  # tokens for the moments, judged windows, letters written
-RECORDED = (("heads, mean", 8), ("heads, mean", 4), ("heads, mean", 2), ("latent", 128), ("latent", 32))
+SEEN, WINDOWS, CONTEXT, LETTERS = 16, 16, 256, 120  # windows for the moments, and judged; letters
+RECORDED = (("heads, mean", 8), ("heads, mean", 4), ("heads, mean", 1), ("latent", 64), ("latent", 16))
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,8 @@ class ConvertLab:
             unseen = encode(assets.shakespeare()[1][: (WINDOWS + 1) * CONTEXT], self.tokenizer.characters)
             loss = float(window_losses(model, unseen, CONTEXT, WINDOWS).mean())
             ids = self.tokenizer.encode("ROMEO:")
-            params = SamplingParams(max_new_tokens=LETTERS, temperature=0.7, seed=0)
-            text = self.tokenizer.decode(generate(model, [ids], params)[0].ids)
+            params = SamplingParams(temperature=0.7, seed=0)
+            text = generate(model, [ids], LETTERS, params, tokenizer=self.tokenizer)[0].text
         config = model.config
         stored = len(config.storing_layers) * config.cache_dims.stored
         self.runs.append(Converted(way, size, stored, loss, text))
@@ -90,10 +90,11 @@ class ConvertLab:
         if self._moments is None:
             from lumen import assets
             from lumen.models.to_latent import input_moments
+            from lumen.train.ranks import spread
             from lumen.train.text import encode
 
-            ids = encode(assets.shakespeare()[0][:SEEN], self.tokenizer.characters)
-            self._moments = input_moments(self.model, ids.view(-1, CONTEXT).split(8))
+            ids = encode(assets.shakespeare()[0], self.tokenizer.characters)
+            self._moments = input_moments(self.model, spread(ids, CONTEXT, SEEN).split(8))
         return self._moments
 
     def report(self) -> str:

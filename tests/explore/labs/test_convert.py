@@ -14,7 +14,7 @@ def shown(monkeypatch):
     seen = []
     for module in (lab, convert):
         monkeypatch.setattr(module, "display", seen.append)
-    for name, small in (("SEEN", 512), ("WINDOWS", 2), ("LETTERS", 5)):
+    for name, small in (("SEEN", 2), ("WINDOWS", 2), ("LETTERS", 5)):
         monkeypatch.setattr(convert, name, small)
     return seen
 
@@ -41,7 +41,7 @@ def toy():
 )
 def test_every_way_stores_what_it_says(toy, shown, way, size, stored):
     done = convert.ConvertLab(*toy).run(way, size)
-    assert done.stored == stored and 0 < done.loss < 20 and len(done.text) == 5
+    assert done.stored == stored and 0 < done.loss < 100 and len(done.text) == 5
 
 
 @pytest.mark.parametrize(
