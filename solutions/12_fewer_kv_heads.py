@@ -85,7 +85,7 @@ grader = lumen.grading.for_chapter("12")
 
 # %% nbgrader={"grade_id": "latent-users-answer", "solution": true}
 def latent_users() -> dict[str, float]:
-    """ "own heads" in bytes; users: "every chip" and "a chip each"."""
+    """Bytes: "own heads". Users: "every chip" and "a chip each"."""
     ### BEGIN SOLUTION
     user = 50_000 * 61 * (512 + 64) * 2
     on_a_chip = (141e9 - 84e9) // user
@@ -221,9 +221,9 @@ def grouped_mended(
 grader.check("whose-key", grouped_mended)
 
 # %% [markdown] tags=["solution-only"]
-# Both are from the field. The order of heads is that of [ONNX pull request 7274](https://github.com/onnx/onnx/pull/7274), where keys were
-# copied in it; here no copy gives it away. A width reckoned as hidden size over heads stood in Megatron-LM where a head is not that wide
-# ([issue 1501](https://github.com/NVIDIA/Megatron-LM/issues/1501)). One stored head hides the first, one token the second.
+# Both are from the field. [ONNX pull request 7274](https://github.com/onnx/onnx/pull/7274) replaces keys that are copied in the order of the first; here
+# no copy gives it away. A width reckoned as hidden size over heads, where a head is not that wide, is reported in
+# [Megatron-LM issue 1501](https://github.com/NVIDIA/Megatron-LM/issues/1501). One stored head hides the first fault, one token the second.
 
 # %% [markdown]
 # ## 4 · A step that makes no keys
@@ -280,9 +280,9 @@ def absorb_the_latent(
 grader.check("absorb-the-latent", absorb_the_latent)
 
 # %% [markdown] tags=["solution-only"]
-# The wrong scale is from the field: an absorbed model in Ollama divided by √576, the width in the cache, for √256, that of its keys, and
-# repeated itself ([pull request 13893](https://github.com/ollama/ollama/pull/13893)). At position 0 a softmax over one score is 1, and any scale
-# passes: test a second position, too.
+# The wrong scale is from the field: [Ollama pull request 13893](https://github.com/ollama/ollama/pull/13893) puts √256, the root of a key's width, in the place of √576,
+# that of an entry in the cache, and names looping answers as what it mends. At position 0 a softmax over one score is 1, and any
+# scale passes: test a second position, too.
 
 # %% [markdown]
 # ## 5 · Five claims about caches
@@ -420,8 +420,8 @@ for load in ((1024, 15, 0.005), (2048, 30, 0.005), (65_536, 20, 0.016)):
     print(load, which_cache(*load))
 
 # %% [markdown] tags=["solution-only"]
-# Four heads on eight chips are no better than eight: every chip holds one. `mqa`, the smallest of all, is chosen on two chips with a short context
-# and nowhere else. And from four chips on it is not its bytes that speak for the latent: `gqa8` leaves fewer on each chip.
+# Four heads on eight chips are no better than eight: every chip holds one. `mqa` is alone ahead only on two chips with a short context: on four,
+# one head of `gqa4` lies on each, too. And from four chips on it is not its bytes that speak for the latent: `gqa8` leaves fewer on each chip.
 
 # %% [markdown]
 # ## Where you stand
