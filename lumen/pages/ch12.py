@@ -729,7 +729,8 @@ def takeaway(ranks: Mapping[int, Mapping[str, Sequence[float]]], pooled: Sequenc
     ]
     if small is not None:
         lines.append(
-            f"Before any training, a latent of {small} numbers lost less here than two pooled heads, which store {stored}."
+            f"Before any training, a latent of {small} numbers lost less here than two pooled heads, which store "
+            f"{stored}."
         )
     return " ".join(lines)
 
