@@ -319,7 +319,8 @@ markdown(ch12.bases_story(two, turned_two, aligned_two))
 #
 # [Uptraining](../book/glossary.md#term-uptraining): the converted model goes on learning with its own recipe, for a small share
 # of its original steps. Whatever is trained on changes, converted or not. So the **control** is gptlite itself, on the same
-# batches for as many steps, and windows are compared one by one (all of the unseen text, 95 % intervals).
+# batches for as many steps, and windows are compared one by one (all of the unseen text, 95 % intervals). The last column is the
+# share of what a conversion cost at first that training has not made good.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 HEADS = ("control", "gqa4", "gqa2", "gqa2-first", "gqa2-fresh", "mqa")
@@ -349,7 +350,12 @@ else:
 # is*. Let $U$ be any matrix, and every head makes its own keys of what is stored. Which $U$? Of all choices of rank $r$ the SVD
 # of $M$ leaves the least of $M$ out. Better still, the SVD of $M C^{1/2}$ leaves the least of the *keys and values* out that
 # $C$, the text, calls for ("whitened").
-#
+
+# %% tags=["hide-input", "nbval-check-output"]
+side_by_side = (ch12_picture.PANELS[1], ch12_picture.LATENT)
+display(HTML(ch12_picture.picture(8, 32, side_by_side)))
+
+# %% [markdown]
 # ## Predict: the same bytes
 #
 # Two pooled heads leave 128 numbers a token and layer. A latent of 128 does, too. Whitened by 4,096 characters of text, no training:

@@ -541,8 +541,8 @@ def ways_figure() -> go.Figure:
         y = [flops_a_key(V3, n)[place] / 1e6 for n in new]
         shown += y
         fig.add_scatter(x=new, y=y, mode="lines", line_color=color)
-        at = (2, 1)[place]
-        label_line(fig, new[at], y[at], name, color, anchor="left", shift=14)
+        at, shift = ((2, 14), (3, -16))[place]  # above the flat line, below the rising one
+        label_line(fig, new[at], y[at], name, color, anchor="left", shift=shift)
     log_axis(fig, "x", [1, 8, 64, 512, 4096])
     log_axis(fig, "y", nice_ticks(min(shown), max(shown)))
     return fig

@@ -93,7 +93,8 @@ def picture(heads: int, dim: int, panels: tuple[Panel, ...] = PANELS) -> str:
         if panel.kv_heads and heads % panel.kv_heads:
             raise ValueError(f"{heads} query heads cannot share {panel.kv_heads} evenly.")
     counts = [numbers(panel, dim) for panel in panels]
-    some = ", ".join(map(str, counts[:-1])) + f" or {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
+    *others, last = dict.fromkeys(map(str, counts))  # what two panels share is said once
+    some = f"{', '.join(others)} or {last}" if others else last
     heading = f"{heads} heads ask; a token leaves {some} numbers in a layer's cache"
     told = "; ".join(f"{p.name}, {p.says}: {n}" for p, n in zip(panels, counts, strict=True))
     drawn = "".join(_panel(panel, heads, dim) for panel in panels)

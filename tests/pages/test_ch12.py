@@ -53,6 +53,8 @@ def test_the_picture_counts_and_says_what_it_shows():
     assert drawn.count("<circle") == 24 and drawn.count("<rect") == 8 + 2 + 1
     (label,) = re.findall(r'aria-label="([^"]*)"', drawn)
     assert all(panel.name in label for panel in ch12_picture.PANELS)
+    same = ch12_picture.picture(8, 32, (ch12_picture.PANELS[1], ch12_picture.LATENT))
+    assert "a token leaves 128 numbers in" in same and same.count("<rect") == 2 + 1
     with pytest.raises(ValueError, match="cannot share 8 evenly"):
         ch12_picture.picture(9, 32)
 
