@@ -527,6 +527,7 @@ stored = len(lower.config.storing_layers) * lower.config.cache_dims.stored
 markdown(ch12.layers_story(*layered, base, stored))
 if kept is not None:
     markdown(ch12.layers_trained(kept))
+    markdown(ch12.layers_read(kept))
 
 # %% [markdown]
 # ## The ledger

@@ -86,15 +86,11 @@ def step_of(kept: Mapping[str, Any], name: str, context: int) -> tuple[Estimate,
     return Estimate(one["measured_s"], one["low_s"], one["high_s"], one["n"], "s"), one["predicted_s"]
 
 
-def quotient(a: Estimate, b: Estimate) -> Estimate:
-    """How many times b is a, with the widest interval that the two allow."""
-    return Estimate(a.value / b.value, a.low / b.high, a.high / b.low, min(a.n, b.n), "×")
-
-
 def gain_of(kept: Mapping[str, Any], name: str, context: int) -> tuple[Estimate, float]:
-    """How many times as fast a variant's step is as that of all heads: measured, and forecast."""
-    (whole, said), (own, own_said) = step_of(kept, "mha", context), step_of(kept, name, context)
-    return quotient(whole, own), said / own_said
+    """How many times as fast a variant's step is as that of all heads: measured in turns, and forecast."""
+    (row,) = (row for row in kept["steps"] if row["name"] == name)
+    (one,) = (step for step in row["steps"] if step["context"] == context)
+    return Estimate(**one["gain"]), step_of(kept, "mha", context)[1] / one["predicted_s"]
 
 
 def contexts_of(kept: Mapping[str, Any]) -> list[int]:
@@ -198,7 +194,7 @@ def steps_story(kept: Mapping[str, Any]) -> str:
         for context in (contexts[0], contexts[-1])
     ]
     won, said = gain_of(kept, "gqa4", contexts[-1])
-    untold = "The forecast reads every stored number once, whoever asks for it; more than that is not told apart here."
+    untold = "The forecast reads keys at one rate, however many heads ask for each; the rest is not told apart."
     return (
         f"{words[0]}. {words[1]}. What the cost model says of the last: "
         f"{miss(said, won, why_low=untold, why_high=untold)}"
@@ -599,6 +595,31 @@ def layers_story(first: Sequence[float], mean: Sequence[float], base: Sequence[f
         f"Three layers of six store, {stored:,} numbers a token. The keys and values of the lower layer for both: "
         f"{average(first):.2f} nats, {above(apart(first, base))}. The keys and values of both layers pooled: "
         f"{average(mean):.2f}."
+    )
+
+
+@sentence(example={"context": 8192}, more_words=["as fast"], less_words=["slower"])
+def layers_gain(est: Estimate, context: int) -> str:
+    """A step in which every other layer stores nothing, as a gain over one in which all do."""
+    held = f"At {context:,} tokens the step of `cla2` [above](#what-fewer-bytes-buy) "
+    return says(
+        est,
+        more=held + "is {x} times as fast as that of `mha` ({low} to {high}, n = {n})",
+        same=held + "shows no difference to that of `mha` ({estimate})",
+        less=held + "is {size} slower than that of `mha` ({estimate})",
+    )
+
+
+def layers_read(kept: Mapping[str, Any]) -> str:
+    """What sharing among layers does to a step: bytes held are halved, bytes read are not."""
+    context = contexts_of(kept)[-1]
+    own, whole = shape(kept, "cla2"), shape(kept, "mha")
+    held = cost.kv_bytes(own, context) / cost.kv_bytes(whole, context)
+    read = cost.kv_read_bytes(own, context) / cost.kv_read_bytes(whole, context)
+    return (
+        f"What it saves is room. The upper layer still goes through what its neighbour stored, so a step reads "
+        f"{percent(read)} of the bytes of `mha` where the cache holds {percent(held)}. "
+        f"{layers_gain(gain_of(kept, 'cla2', context)[0], context)}."
     )
 
 

@@ -76,10 +76,12 @@ def kept(pooled=0.1, first=0.1, fresh=0.1, slow=2.0):
         "head_dim": 64, "intermediate_size": 2816, "max_positions": 8192,
     }  # fmt: skip
     steps = [
-        {"name": name, "config": config, "bytes_per_token": 32768, "steps": [
-            {"context": c, "measured_s": t, "low_s": 0.98 * t, "high_s": 1.02 * t, "n": 24, "predicted_s": t}
+        {"name": name, "config": dict(config), "bytes_per_token": 32768, "steps": [
+            {"context": c, "measured_s": t, "low_s": 0.98 * t, "high_s": 1.02 * t, "n": 24, "predicted_s": t,
+             "gain": {"value": slow if c > 256 else 1.0, "low": (slow if c > 256 else 1.0) * 0.98,
+                      "high": (slow if c > 256 else 1.0) * 1.02, "n": 12, "unit": "×"}}
             for c, t in ((256, 0.01), (8192, 0.01 * factor))]}
-        for name, factor in (("mha", slow), ("gqa4", 1.0), ("mqa", 1.0))
+        for name, factor in (("mha", slow), ("gqa4", 1.0), ("mqa", 1.0), ("cla2", 1.0))
     ]  # fmt: skip
     return {"losses": rows, "steps": steps}
 
@@ -97,6 +99,14 @@ def test_steps_are_judged_at_both_ends():
     assert re.search(r"At 256 tokens.*?show no difference", told) and "2.00 times as fast" in told
     told = ch12.steps_story(kept(slow=0.5))
     assert "slower" in told.split("At 8,192 tokens")[1]
+
+
+def test_layers_that_share_hold_less_and_read_as_much():
+    data = kept(slow=1.0)
+    data["steps"][-1]["config"] |= {"kv_from": [0, 0, 2, 2]}
+    told = ch12.layers_read(data)
+    assert "reads 100 % of the bytes" in told and "holds 50 %" in told and "no difference" in told
+    assert "2.00 times as fast" in ch12.layers_read(kept(slow=2.0))
 
 
 def test_left_is_a_share_of_the_start():
