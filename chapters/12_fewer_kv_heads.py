@@ -566,7 +566,8 @@ for new in (1, 512):
             "expanded": lambda case=case: expanded(*case),
             "absorbed": lambda case=case: absorbed(*case),
         },
-        repeats=9,
+        repeats=15,
+        inner=20 if new == 1 else 1,
     )
     said[new] = ch12.forecast(new)
 markdown(ch12.ways_story(times, said))

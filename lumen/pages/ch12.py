@@ -194,10 +194,18 @@ def steps_story(kept: Mapping[str, Any]) -> str:
         for context in (contexts[0], contexts[-1])
     ]
     won, said = gain_of(kept, "gqa4", contexts[-1])
-    untold = "The forecast reads keys at one rate, however many heads ask for each; the rest is not told apart."
+    untold = (
+        "The forecast has attention's bytes at the rate at which plain heads are read, and its arithmetic at the "
+        "chip's peak; which of the two fails, nothing here tells apart."
+    )
+    others = "; ".join(
+        f"`{name}` {gain_of(kept, name, contexts[-1])[0].value:.2f} × and {gain_of(kept, name, contexts[-1])[1]:.2f} ×"
+        for name in ("mqa", "mla")
+        if any(row["name"] == name for row in kept["steps"])
+    )
     return (
         f"{words[0]}. {words[1]}. What the cost model says of the last: "
-        f"{miss(said, won, why_low=untold, why_high=untold)}"
+        f"{miss(said, won, why_low=untold, why_high=untold)} Of other variants there, measured and forecast: {others}."
         "\n\nThe gain ends at the weights: a cache of nothing would leave them to be read. More users at once read the "
         "same weights and each a cache of their own, so a batch has the gain at a shorter context."
     )
@@ -364,7 +372,9 @@ def losses_table(kept: Mapping[str, Any], names: Sequence[str], missing: bool = 
         if name in found:
             row = found[name]
             cost_ = estimate(row["above_control"])
-            far = "–" if name == "control" else f"{cost_.value:+.3f} ± {(cost_.high - cost_.low) / 2:.3f}"
+            reach = (cost_.high - cost_.low) / 2
+            places = 3 if reach >= 0.0005 else 4
+            far = "–" if name == "control" else f"{cost_.value:+.{places}f} ± {reach:.{places}f}"
             left = "–" if name == "control" else percent(left_of(row))
             cells = [NAMES[name], f"{row['numbers_per_token']:,}", f"{row['after']['value']:.3f}"]
             rows.append([*cells, far.replace("-", "−"), *([left] if missing else [])])
@@ -725,7 +735,10 @@ def forecast(new: int, held: int = 2048, heads: int = 16, dim: int = 64, rank: i
 
 def ways_story(times: Mapping[int, Mapping[str, Timing]], said: Mapping[int, float]) -> str:
     words = []
-    near = "FLOPs leave out the softmax, the scores and their bytes, which both ways have: they draw a ratio to 1."
+    near = (
+        "FLOPs leave out the softmax, the scores and their bytes, which both ways have; how much of it is theirs is "
+        "not told apart here."
+    )
     far = "Products of other shapes reach other rates; that is not told apart here."
     for new, some in times.items():
         ratio = Estimate.ratio(some["absorbed"], some["expanded"])
