@@ -54,6 +54,7 @@ session = lumen.setup("02a_chips")
 
 # %% tags=["hide-input"]
 from lumen import cost, hardware
+from lumen.config import CONFIGS
 from lumen.explore import (
     guess,
     markdown,
@@ -87,7 +88,7 @@ cheap, dear = chips.two_cards()
 # %% tags=["reveal", "nbval-check-output"]
 reveal(
     guess=my_price, model=chips.hours(cheap, dear),
-    measured=chips.tokens(cheap, dear), unit="×", what="H100 over A10G",
+    bound=chips.tokens(cheap, dear), unit="×", what="H100 over A10G",
     names=("an hour", "a million tokens"), title=chips.two_title(cheap, dear),
 )  # fmt: skip
 
@@ -115,10 +116,30 @@ table(rows, headers, sides, stack=True)
 markdown(chips.reading())
 
 # %% [markdown]
+# ## Your model, your limit
+#
+# The table's own two calls. Change the model, the context, the limit or the chip: at which context does the limit, and
+# not the memory, decide how many users an H100 takes?
+
+# %% tags=["nbval-check-output"]
+model, context, limit = CONFIGS["llama-3-8b"], 2048, 0.05
+mine = hardware.CHIPS["H100 SXM"]
+
+most = cost.max_batch(model, mine, context, limit, reserve=0.1)
+room = cost.max_users(mine.memory, model, context, reserve=0.1)
+print(f"{mine.name}: {most} users in time, {room} in memory")
+if most:
+    step = cost.predict_decode(model, mine, context, most)
+    rate = most / step.seconds
+    print(
+        f"{1e3 * step.seconds:.1f} ms a step, {rate:,.0f} tokens/s at most"
+    )
+
+# %% [markdown]
 # ## What others measured
 #
-# How far measured times lie above such bounds, by chip: `measured / bound` is 1 when a program does what the data sheet
-# allows. `prefill` and `decode` are one pass, `answer` a whole batch of prompts and answers, per token.
+# How far measured times lie above such bounds, by chip: `measured / bound` is 1 when a program does all that peak and
+# bandwidth allow. `prefill` and `decode` are one pass, `answer` a whole batch of prompts and answers, per token.
 
 # %% tags=["hide-input"]
 published_misses()
@@ -152,27 +173,27 @@ markdown(chips.units())
 
 # %% [markdown]
 # Behind every ridge stands the same fact: memory that is large is far away. The memory on the chip itself
-# ([SRAM](../book/glossary.md#term-SRAM)) is fast and small, the stacked memory beside it
-# ([HBM](../book/glossary.md#term-HBM)) large and slower, and everything else farther still. An H100 has 132 cores, each
-# called an SM (streaming multiprocessor), and these levels around them
-# ([Hopper tuning guide](https://docs.nvidia.com/cuda/hopper-tuning-guide/index.html),
-# [white paper](https://resources.nvidia.com/en-us-tensor-core)):
+# ([SRAM](../book/glossary.md#term-SRAM)) is fast and small, the memory beside it large and slower, and everything else
+# farther still. An H100 has 132 cores, each called an SM (streaming multiprocessor), and these levels around them. Sizes:
+# [Hopper tuning guide](https://docs.nvidia.com/cuda/hopper-tuning-guide/index.html),
+# [white paper](https://resources.nvidia.com/en-us-tensor-core). Rates inside the chip are bytes a clock
+# ([table 3 here](https://pmc.ncbi.nlm.nih.gov/articles/PMC10448217/table/t0015); registers: three operands for every
+# multiply-add) times the clock that the fp32 peak implies: no program was timed.
 
 # %% tags=["hide-input", "nbval-check-output"]
 rows, headers, sides = chips.levels()
 table(rows, headers, sides, stack=True)
 
 # %% [markdown]
-# NVLink is sold as 900 GB/s, which counts both directions. A cache that moves from one GPU to another moves at half of it at most.
+# NVLink is sold as 900 GB/s, both directions together; a cache that moves to another GPU gets half of it at most.
 #
 # ## FLOPs, model by model
 #
-# A layer's matrices take $2d\,(2 d_q + 2 d_{kv})$ FLOPs a token for queries, keys, values and output ($d$ the hidden size,
-# $d_q$ and $d_{kv}$ the widths of all query and all KV heads) and $2df$ for each of the two of an MLP of width $f$, three
-# with a gate (SwiGLU). [Attention](02_roofline.ipynb#where-the-flops-are) takes $4 L\, d_q$ at a context of $L$. With all
+# Chapter 2 quotes this table. A layer's matrices take $2d\,(2 d_q + 2 d_{kv})$ FLOPs a token for attention's four ($d$ the
+# hidden size, $d_q$ and $d_{kv}$ the widths of all query and all KV heads) and $2df$ for each of the MLP's two or, with a
+# gate, three ($f$ is its width). [Attention](02_roofline.ipynb#where-the-flops-are) takes $4 L\, d_q$ at a context of $L$. With all
 # heads alike and two of $f = 4d$ (the table's textbook) that is $24 d^2$ against $4 L\, d$: level at $L = 6d$, the
-# *crossover*. The shares are those of a token at 2,048, rounded so
-# that they add up to 100.
+# *crossover*. Shares of a token at 2,048.
 
 # %% tags=["hide-input", "nbval-check-output"]
 rows, headers, sides = ch02.flops_table()
@@ -181,15 +202,15 @@ table(rows, headers, sides, stack=True)
 # %% [markdown]
 # ## The forecast, pass by pass
 #
-# SmolLM2-135M, predicted against measured by `benchmarks/cost_model.py`, signed. Minus: the forecast is too short.
+# SmolLM2-135M, predicted against measured by `benchmarks/cost_model.py`. Minus: the forecast is too short.
 
 # %% tags=["hide-input"]
-markdown(ch02.forecast_table())
+markdown(chips.forecast())
 
 # %% [markdown]
 # ## Provenance
 #
-# Data sheets: `lumen/hardware/chips.py`, a source for each row; links: `lumen/hardware/links.py`; published measurements:
+# Data sheets: `lumen/hardware/chips.py`, a source for each row (Apple's peaks: our estimate); links: `lumen/hardware/links.py`; published measurements:
 # `lumen/cost/data/published.yml`.
 
 # %% tags=["hide-input", "nbval-ignore-output"]

@@ -67,3 +67,9 @@ def test_chips_know_their_bus():
     assert host_link("A100 80GB SXM") is host_link("L4") is LINKS["PCIe 4.0 x16"]
     with pytest.raises(ValueError, match="No bus to a host is known for TPU v5e"):
         host_link("TPU v5e")
+
+
+def test_both_geforce_cards_are_held_to_sums_in_fp32():
+    """The 3090 stood with its rate for sums in fp16, the 4090 with that for fp32: half the yardstick."""
+    new, old = CHIPS["RTX 4090"], CHIPS["RTX 3090"]
+    assert (new.flops["fp16"], old.flops["fp16"]) == (165.2e12, 71e12) and new.note == old.note

@@ -33,7 +33,7 @@ UNITS = ("ms", "s", "tokens/s", "tokens/s/chip")
 KINDS = ("documentation", "repo readme", "blog", "pull request", "issue thread", "paper")
 THIRD = 1 / 3  # a miss of more than that has to say what the bound leaves out
 
-_SOURCE = {"key", "title", "url", "date", "kind", "version", "varied", "unsaid", "entries"}
+_SOURCE = {"key", "name", "title", "url", "date", "kind", "version", "varied", "unsaid", "entries"}
 _REQUIRED = {"id", "chip", "phase", "weights", "kv", "compute", "value", "unit", "place"}
 _ENTRY = _REQUIRED | {
     "chips", "split", "model", "shape", "batch", "prompt", "output", "context", "leaves_out",
@@ -42,9 +42,10 @@ _ENTRY = _REQUIRED | {
 
 @dataclass(frozen=True)
 class Source:
-    """Where a measurement stands, and what its authors varied and did not say."""
+    """Where a measurement stands, and what its authors varied and did not say. `name` is short, for a table."""
 
     key: str
+    name: str
     title: str
     url: str
     date: str

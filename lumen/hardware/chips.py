@@ -14,6 +14,9 @@ from __future__ import annotations
 from lumen.hardware.chip import Chip, Kind
 
 SPARSE = "dense; the headline with 2:4 sparsity is twice this"
+SUMS = (
+    SPARSE + "; products summed in fp32, as in every row here; sums in fp16 run at twice the rate"
+)  # GeForce
 CLOUD = (
     "USD, our estimate of mid-2025: one GPU on demand in a large cloud, rounded, a number to reckon with and no "
     "quotation; exercises state it in their text. "
@@ -107,12 +110,11 @@ _ROWS = (
     _chip(
         "RTX 4090",
         {"fp32": 82.6, "tf32": 82.6, "bf16": 165.2, "fp16": 165.2, "fp8": 330.3, "int8": 660.6},
-        1008, 24, 450, "NVIDIA Ada white paper v2.01, 2023", SPARSE + "; products summed in fp32",
+        1008, 24, 450, "NVIDIA Ada white paper v2.01, 2023", SUMS,
     ),
     _chip(
-        "RTX 3090", {"fp32": 35.6, "fp16": 142}, 936, 24, 350,
-        "NVIDIA's specifications of 2020 as listed by Tom's Hardware, 2022",
-        SPARSE + "; products summed in fp16, half the rate in fp32",
+        "RTX 3090", {"fp32": 35.6, "fp16": 71}, 936, 24, 350,
+        "NVIDIA's specifications of 2020 as listed by Tom's Hardware, 2022", SUMS,
     ),
     _chip(
         "MI250X (one die)", {"bf16": 191.5, "fp16": 191.5}, 1600, 64, None,

@@ -39,7 +39,8 @@ def _number(value: float) -> str:
 def reveal(
     *,
     model: Value,
-    measured: Value,
+    measured: Value | None = None,
+    bound: Value | None = None,
     unit: str,
     title: str,
     guess: Guess | float | None = None,
@@ -56,14 +57,23 @@ def reveal(
     `title` states the finding, `what` names the quantity on the axis, `unit` its unit ("" for none). Above-zero values
     unless `log=False`. `within` are the ends of a quantity that has them, (0, 100) for a share in percent: the axis
     shows all of it, so that near looks near. `names` are those of the two rows: ("formula", "simulated") where no clock
-    ran. Returns the figure: put it on the cell's last line. ValueError without `what` and `unit`, for `within` on a
+    ran. `bound` stands in place of `measured` where the second row is what a data sheet allows, which nobody measured.
+    Returns the figure: put it on the cell's last line. ValueError without `what` and `unit`, for `within` on a
     logarithmic axis, and for a value that it does not hold.
 
     >>> reveal(guess=10, model=109.1, measured=[9.1, 9.4, 9.9], unit="times", title="The clock gains less")
     """
+    second = measured if bound is None else bound
+    if second is None or not (measured is None or bound is None):
+        raise ValueError("a Reveal ends with what was measured or with a bound: give one of the two")
     rows = [
         (names[0], _samples("model", model, log=log), palette.blue, "diamond"),
-        (names[1], _samples("measured", measured, log=log), palette.orange, "circle"),
+        (
+            names[1],
+            _samples("measured" if bound is None else "bound", second, log=log),
+            palette.orange,
+            "circle",
+        ),
     ]
     said = guess.value if isinstance(guess, Guess) else guess
     if said is not None and not (isinstance(guess, Guess) and log and said <= 0):

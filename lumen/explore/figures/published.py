@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from lumen.bench.numbers import percent
 from lumen.cost.published import Miss, misses, summary
 from lumen.explore.figures.theme import figure, log_axis, nice_ticks, palette
 from lumen.explore.prose.show import markdown, stacked, table_markdown
+from lumen.hardware import CHIPS
 
 # A symbol for each family of chips: (how a chip's name begins), plotly's name, the sign in the key, the words.
 FAMILIES = (
@@ -88,6 +88,8 @@ def published_misses(rows: Sequence[Miss] | None = None) -> go.Figure:
     log_axis(fig, "x", nice_ticks(low, high))
     log_axis(fig, "y", nice_ticks(low, high))
     fig.update_layout(showlegend=True)
+    fig.update_xaxes(showgrid=False)  # the two lines are what a point is read against
+    fig.update_yaxes(showgrid=False)
     signs = list(key)
     text = "line: the bound · dotted: twice the bound<br>" + "<br>".join(
         "&nbsp; ".join(signs[i : i + 3]) for i in range(0, len(signs), 3)
@@ -99,11 +101,16 @@ def published_misses(rows: Sequence[Miss] | None = None) -> go.Figure:
     return fig
 
 
+def named(chip: str) -> str:
+    """A chip's name for a table; one whose peak no data sheet prints says so."""
+    return f"{chip} (peak estimated)" if CHIPS[chip].kind == "estimate" else chip
+
+
 def published_table(rows: Sequence[Miss] | None = None) -> None:
     """Show a fold: by chip and phase, how many times the bound the measurements take, median and range."""
     lines = summary(misses() if rows is None else rows)
     cells = [
-        [chip, phase, n, f"{m:.2f}", f"{a:.2f} to {b:.2f}" if n > 1 else "–"]
+        [named(chip), phase, n, f"{m:.2f}", f"{a:.2f} to {b:.2f}" if n > 1 else "–"]
         for chip, phase, n, m, a, b in lines
     ]
     shown = table_markdown(cells, ["chip", "phase", "n", "measured / bound, median", "range"], "llrrr")
@@ -111,11 +118,11 @@ def published_table(rows: Sequence[Miss] | None = None) -> None:
 
 
 def published_rows(rows: Sequence[Miss] | None = None) -> None:
-    """Show a fold with every measurement: set-up, measured, the bound's signed miss, its source with the date."""
+    """Show a fold with every measurement: set-up, measured, how many times its bound, its source with the date."""
     lines = []
     for row in misses() if rows is None else rows:
         m = row.measurement
-        chips = f"{m.chips} × {m.chip}" if m.chips > 1 else m.chip
+        chips = f"{m.chips} × {named(m.chip)}" if m.chips > 1 else named(m.chip)
         lengths = {"decode": f"context {m.context:,}", "prefill": f"prompt {m.prompt:,}"}.get(
             m.phase, f"{m.prompt:,} in, {m.output:,} out"
         )
@@ -125,11 +132,11 @@ def published_rows(rows: Sequence[Miss] | None = None) -> None:
                 f"{chips}: {m.model}, {bits}",
                 f"{m.phase}, batch {m.batch}, {lengths}",
                 _ms(row.measured),
-                percent(row.signed, signed=True),
-                f"[{m.source.date}]({m.source.url})",
+                f"{row.ratio:.2f}",
+                f"[{m.source.name}, {m.source.date}]({m.source.url})",
             ]
         )
-    heads = ["chip and model", "what", "measured", "bound's miss", "source"]
+    heads = ["chip and model", "what", "measured", "measured / bound", "source"]
     cards = stacked(table_markdown(lines, heads, "llrrl"))
     summary = f"<summary>All {len(lines)} measurements, each with its source</summary>"
     markdown(f"<details>{summary}\n\n{cards}\n\n</details>")

@@ -80,6 +80,14 @@ def names(fig):
     return [trace.y[0] for trace in fig.data]
 
 
+def test_a_bound_is_not_given_as_a_measurement():
+    words = ("an hour", "a token")
+    assert names(reveal(model=2, bound=3.0, unit="×", title="t", names=words)) == list(words)
+    for both in ({}, {"measured": 1, "bound": 1}):
+        with pytest.raises(ValueError, match="give one of the two"):
+            reveal(model=2, unit="×", title="t", **both)
+
+
 def test_a_reveal_without_a_number_leaves_the_row_to_the_page():
     numbers = {"model": 2, "measured": [3.0, 3.5], "unit": "ms", "title": "t"}
     given = Guess("01-a", "How long?", "ms")
