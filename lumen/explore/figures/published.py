@@ -91,7 +91,7 @@ def published_misses(rows: Sequence[Miss] | None = None) -> go.Figure:
     fig.update_xaxes(showgrid=False)  # the two lines are what a point is read against
     fig.update_yaxes(showgrid=False)
     signs = list(key)
-    text = "line: the bound · dotted: twice the bound<br>" + "<br>".join(
+    text = "line: the bound<br>dotted: twice the bound<br>" + "<br>".join(
         "&nbsp; ".join(signs[i : i + 3]) for i in range(0, len(signs), 3)
     )
     fig.add_annotation(
