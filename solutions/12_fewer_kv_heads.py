@@ -172,7 +172,7 @@ grader.check("pool-the-heads", pool_the_heads)
 # **Debug** · difficulty 3 of 5 · importance 5 of 5 · 15 minutes · 3 points
 #
 # Attention of H query heads over Hkv heads of keys and values, of one width, no mask. Query head $i$ reads stored head
-# $\lfloor i\,H_{kv}/H \rfloor$, and a score is divided by the root of a head's width. No key is copied: queries that read the same are
+# $\lfloor i\,H_{kv}/H \rfloor$, and a score is divided by the root of a head's width. Queries that read the same head are
 # brought together. It passed two tests: 8 heads on 8, and the first token of a model with 8 heads on 1. There are **two** faults in it.
 
 

@@ -42,20 +42,23 @@ QUESTIONS = [
     },
     {
         "kind": "choice",
-        "question": "Turning each head's keys by a rotation of its own, queries along, leaves a model as it is. "
-        "What does it do to the same model's heads once they are averaged?",
+        "question": "Turning each head's keys by a rotation of its own, queries along, leaves a model without RoPE as "
+        "it is. Are the means of four of its heads the old means, turned?",
         "choices": [
             {
-                "text": "Nothing: rotations leave lengths and angles alone.",
-                "why": "Within a head. A mean adds two heads.",
+                "text": "Yes: rotations leave lengths and angles alone.",
+                "why": "Within a head. A mean adds four, each turned another way.",
             },
             {
-                "text": "It changes them: the mean adds numbers that stand for different axes.",
+                "text": "No: they are other keys, made of numbers that stand for other axes.",
                 "ok": True,
                 "why": "Which is why turning heads towards each other first saves some of the loss.",
             },
-            {"text": "It makes them all equal.", "why": "A rotation for each head makes them no more alike."},
-            {"text": "It breaks the model before anything is averaged.", "why": "(Rq) · (Rk) = q · k."},
+            {
+                "text": "All four heads are equal then.",
+                "why": "A rotation for each head makes them no more alike.",
+            },
+            {"text": "The model is broken before anything is averaged.", "why": "(Rq) · (Rk) = q · k."},
         ],
     },
     {

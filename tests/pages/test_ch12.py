@@ -81,7 +81,7 @@ def kept(pooled=0.1, first=0.1, fresh=0.1, slow=2.0):
              "gain": {"value": slow if c > 256 else 1.0, "low": (slow if c > 256 else 1.0) * 0.98,
                       "high": (slow if c > 256 else 1.0) * 1.02, "n": 12, "unit": "×"}}
             for c, t in ((256, 0.01), (8192, 0.01 * factor))]}
-        for name, factor in (("mha", slow), ("gqa4", 1.0), ("mqa", 1.0), ("cla2", 1.0))
+        for name, factor in (("mha", slow), ("gqa4", 1.0), ("mqa", 1.0), ("mla", 1.0), ("cla2", 1.0))
     ]  # fmt: skip
     return {"losses": rows, "steps": steps}
 

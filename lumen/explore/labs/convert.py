@@ -70,7 +70,9 @@ class ConvertLab:
         """Convert, judge on unseen text, and let it write behind "ROMEO:"."""
         import torch
 
-        from lumen import SamplingParams, assets, generate
+        from lumen import assets
+        from lumen.decode import generate
+        from lumen.sampling import SamplingParams
         from lumen.train.text import encode, window_losses
 
         with torch.inference_mode():
