@@ -1,6 +1,6 @@
 """What a smaller cache costs: perplexity and needles of SmolLM2-135M in fewer bits and with fewer keys.
 
-    python benchmarks/smaller_cache.py            25 minutes on two quiet cores; writes evidence
+    python benchmarks/smaller_cache.py            25 minutes on one quiet core; writes evidence
     python benchmarks/smaller_cache.py --quick    half a minute: one budget, short prompts; writes nothing
     python benchmarks/smaller_cache.py --only quest snapkv             two kinds; writes nothing
     python benchmarks/smaller_cache.py --passages 6 --count 1          less of everything; writes evidence, too
@@ -14,10 +14,11 @@ read each prompt in a way of their own, so they get prompts to 1,024 tokens.
 
 Two controls. "told" knows where the needle is: what any rule could reach at most. "snapkv, wide" pools over 13
 positions instead of 7: numbers are spelled digit by digit and the question's queries read the first of them, so digits
-further from it than half a kernel are lost.
+further from it than half a kernel are lost. Half of 13 spans a blank and five digits.
 
 Rules read their prompts whole, and one reading serves all of them. Bytes are shares of a full cache in 16 bits. Quest
-keeps everything and reads less, so it is compared by what a step reads. Exit status 1 where int8 misses its target.
+keeps everything and reads less, so it is compared by what a step reads. Exit status 1 where all of int8's interval is
+above its target.
 """
 
 from __future__ import annotations
@@ -361,8 +362,11 @@ def main() -> int:
     }  # fmt: skip
     print("wrote", bench.evidence("smaller_cache", data, seed=SEED).name)
     int8 = next(row["ratio"] for row in texts if row["kind"] == "int8")
-    print(f"target (int8 at most {TARGET - 1:.1%} worse): {'met' if int8.value <= TARGET else 'MISSED'}")
-    return 0 if int8.value <= TARGET else 1
+    verdict = (
+        "met" if int8.high <= TARGET else "MISSED" if int8.low > TARGET else "open, the interval holds it"
+    )
+    print(f"target (int8 at most {TARGET - 1:.1%} worse): {verdict}")
+    return 1 if int8.low > TARGET else 0
 
 
 if __name__ == "__main__":
