@@ -9,7 +9,7 @@ refuse, and harmless differences that it must accept. One test runs all of them 
 | `constant` | every call gives what the first one gave |
 | `ignores 2` | the second argument counts only in the first call |
 | `mutates` | a list, dict, set or array that was handed in comes back changed |
-| `seeds` | seeds the global random generators |
+| `seeds 0` | seeds the global random generator, with a number that readers type |
 | `remembers` | results pile up in one list: a mutable default |
 | `shared` | lists and dicts of one instance are those of all: class attributes instead of the instance's |
 | `last item` | the last item is missing, the last row or number is off by one |
@@ -157,7 +157,9 @@ def _against_code(answer: Any, seen: list[Call]) -> Iterator[Adversary]:
         if any(sight.stop_ids(one) for one in arguments):
             yield against("first stop", habits.first_stop)
     if seen:
-        yield Adversary("seeds", WRONG, habits.seeds, tuple(dict.fromkeys(call.method for call in seen)))
+        for seed in (0, 12345):
+            methods = tuple(dict.fromkeys(call.method for call in seen))
+            yield Adversary(f"seeds {seed}", WRONG, habits.seeds(seed), methods)
     instances = [call.own["instance"] for call in seen if call.method]
     if any(sight.containers(instance) for instance in instances):
         yield Adversary("shared", WRONG, habits.shares, ("__init__",))

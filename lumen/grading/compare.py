@@ -123,7 +123,8 @@ def _numbers(got: Any, want: Any, tolerance: float, at: str) -> Difference | Non
         return Difference(f"{describe(got)}{at}", describe(want))
     if got == want or (not whole and math.isnan(got) and math.isnan(want)):
         return None
-    if not whole and math.isfinite(got) and abs(got - want) <= tolerance * abs(want):
+    finite = math.isfinite(got) and math.isfinite(want)  # any distance is below a tolerance times infinity
+    if not whole and finite and abs(got - want) <= tolerance * abs(want):
         return None
     return Difference(f"{number(got)}{at}", number(want), _special(got, want))
 

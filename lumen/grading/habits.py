@@ -52,10 +52,13 @@ def mutates(call: Call) -> Any:
     return result
 
 
-def seeds(call: Call) -> Any:
-    result = call.proceed()
-    random.seed(12345)
-    return result
+def seeds(seed: int) -> Behaviour:
+    def behave(call: Call) -> Any:
+        result = call.proceed()
+        random.seed(seed)
+        return result
+
+    return behave
 
 
 def remembers(call: Call) -> Any:

@@ -26,7 +26,7 @@ from . import compare
 from .origin import is_readers
 from .verdict import NotStarted, Wrong
 
-SEED = 0
+SEED = 2_906_143_751  # no number that a reader types: seeding with this one would go unseen
 STEPS = 200_000  # lines of the reader's code that one call may execute
 EMPTY_BODY = {
     "RESUME",

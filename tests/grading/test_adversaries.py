@@ -108,7 +108,8 @@ def test_classes():
         "does nothing: give",
         "ignores 2: take",
         "last item: take",
-        "seeds",
+        "seeds 0",
+        "seeds 12345",
     }
     assert not attack(exercise(diligent), Pool).missed
 

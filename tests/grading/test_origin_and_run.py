@@ -291,6 +291,9 @@ x = torch.arange(6.0).reshape(2, 3)
         ("a", "b", "'a'", "'b'"),
         (2.0001, 2, "2", "2"),
         (float("nan"), 1.5, "NaN", "1.5"),
+        (7.5, float("inf"), "7.5", "inf"),
+        (0.0, -float("inf"), "0", "−inf"),
+        (float("inf"), -float("inf"), "inf", "−inf"),
         (torch.tensor([1, 2]), torch.tensor([1, 3]), "2 at index [1]", "3"),
     ],
 )
@@ -317,6 +320,7 @@ def test_the_first_difference_in_words(got, want, gave, wanted):
         (np.bool_(True), True),
         ((1, 2), [1, 2]),
         (float("nan"), float("nan")),
+        (-float("inf"), -float("inf")),
         (torch.tensor([True, False]), torch.tensor([True, False])),
         ({1, 2}, {2, 1}),
     ],
@@ -370,7 +374,8 @@ def test_what_a_call_must_leave_alone():
             Probe().call(fn, argument)
         assert gave in caught.value.gave and caught.value.wanted.endswith("untouched")
         assert Probe().run(fn, argument) is None
-    for draw in (seeds, random.random, np.random.rand, lambda: torch.rand(1)):
+    typed = [lambda seed=seed: seed(0) for seed in (random.seed, np.random.seed, torch.manual_seed)]
+    for draw in (seeds, *typed, random.random, np.random.rand, lambda: torch.rand(1)):
         with pytest.raises(Wrong, match="belongs to everybody"):
             Probe(draws=False).call(draw)
     assert Probe(draws=True).call(seeds) == 1

@@ -55,7 +55,12 @@ exercises.add(
                     Slip(2 * H * 4 * T * T / 1e9, "Queries, keys, values and the output move, too."),
                     Slip(2 * H * (4 * T * D + 2 * T * T) / 1e9, "Scores make four trips: written, read, written as "
                          "weights, read."),
+                    Slip(2 * H * (4 * T * D + 3 * T * T) / 1e9, "Scores are written and read, so are weights: four "
+                         "trips, not three."),
+                    Slip(2 * H * (4 * T * D + 6 * T * T) / 1e9, "Scaling is part of the first product here, no "
+                         "operator of its own."),
                     Slip(WRITTEN * 2, "A number has 2 bytes here."),
+                    Slip(WRITTEN / 2, "A number has 2 bytes here, not one."),
                     Slip(WRITTEN / H, "That is one head. There are 16."),
                 ],
             ),
@@ -78,6 +83,7 @@ exercises.add(
                     Slip(456, "The tile of queries and the running output have to stay there as well."),
                     Slip(392, "The running output has to stay there as well."),
                     Slip(257.8, "228 KB are 228 · 1,024 bytes here, as the text says."),
+                    Slip(257, "228 KB are 228 · 1,024 bytes here, as the text says."),
                     Slip(253.3, "228 KB are 228 · 1,024 bytes here, as the text says."),
                 ],
             ),
@@ -92,14 +98,21 @@ def _stream(
     width: int = 5,
     scale: float = 1.0,
     blind: tuple[int, ...] = (),
-    shift: float = 0.0,
+    shift: float | tuple[float, ...] = 0.0,
     holes: bool = False,
 ) -> Callable[[], tuple[Iterator[tuple[Tensor, Tensor]]]]:
-    """Pieces of the given sizes, all in one buffer that the next piece overwrites. `blind`: pieces masked with -inf."""
+    """Pieces of the given sizes, all in one buffer that the next piece overwrites.
+
+    `shift` is added to all scores, or to each piece's its own; `blind` names the pieces masked with -inf.
+    """
+    shifts = shift if isinstance(shift, tuple) else (shift,) * len(sizes)
 
     def make() -> tuple[Iterator[tuple[Tensor, Tensor]]]:
         dice = torch.Generator().manual_seed(sum(sizes) + len(sizes))
-        scores = [shift + scale * torch.randn(n, generator=dice, dtype=torch.float64) for n in sizes]
+        scores = [
+            by + scale * torch.randn(n, generator=dice, dtype=torch.float64)
+            for by, n in zip(shifts, sizes, strict=True)
+        ]
         values = [torch.randn(n, width, generator=dice, dtype=torch.float64) for n in sizes]
         for i in blind:
             scores[i][:] = -math.inf
@@ -150,10 +163,35 @@ def walked(
     return out, float(most + total.log()) if log else float(total)
 
 
-def _kept(pieces: Any) -> tuple[Tensor, float]:
-    """All pieces kept as they came: their memory is another piece's by then."""
-    scores, values = (torch.cat(side) for side in zip(*list(pieces), strict=True))
-    return scores.softmax(0) @ values, float(scores.logsumexp(0))
+def _based(pieces: Any, *, first: bool) -> tuple[Tensor, float]:
+    """What is subtracted is no running maximum: that of the first piece seen, or of each piece alone."""
+    most, total, sums = torch.tensor(-math.inf).double(), torch.zeros(()).double(), torch.zeros(()).double()
+    for scores, values in pieces:
+        if not len(scores) or scores.max() == -math.inf:
+            continue
+        base = most if first and most > -math.inf else scores.max()
+        weights, shrink = (scores - base).exp(), (most - base).exp()
+        total, sums, most = shrink * total + weights.sum(), shrink * sums + weights @ values, base
+    return sums / total, float(most + total.log())
+
+
+def _kept(pieces: Any, *, copied: bool = False) -> tuple[Tensor, float]:
+    """All pieces kept as they came, or the scores alone copied: their memory is another piece's by then."""
+    scores, values = zip(*((s.clone() if copied else s, v) for s, v in pieces), strict=True)
+    whole = torch.cat(scores)
+    return whole.softmax(0) @ torch.cat(values), float(whole.logsumexp(0))
+
+
+def _twice(pieces: Any) -> tuple[Tensor, float]:
+    """The largest score in one pass and the sums in another, which meets no piece."""
+    most = torch.stack([scores.max() for scores, _ in pieces if len(scores)]).max()
+    total = torch.zeros(()).double()
+    return total / total, float(most + total.log())
+
+
+def _overflows(*_: Any) -> tuple[Tensor, float]:
+    """`math.exp` of a number that is too large for it."""
+    raise OverflowError("math range error")
 
 
 exercises.add(
@@ -168,6 +206,8 @@ exercises.add(
             "scores up to about a hundred": _stream([5, 5, 5, 5], scale=40),
             "scores of a thousand": _stream([3, 4], scale=1000),
             "scores of minus five thousand": _stream([3, 4], shift=-5000),
+            "far apart, the larger last": _stream([2, 3], shift=(-3000.0, 3000.0)),
+            "far apart, the larger first": _stream([3, 2], shift=(3000.0, -3000.0)),
             "a piece that is masked out in the middle": _stream([3, 2, 4], blind=(1,)),
             "a piece that is masked out at the beginning": _stream([2, 3], blind=(0,)),
             "two masked pieces at the beginning": _stream([2, 1, 3], blind=(0, 1)),
@@ -184,13 +224,20 @@ exercises.add(
             Slip(lambda p: walked(p, start=0.0, safe=False), "The largest score so far begins at -inf, not at 0: all "
                                                              "scores may be "
                  "below 0."),
+            Slip(lambda p: _based(p, first=True), "The first piece's largest score was subtracted for good: take the "
+                 "largest *so far*, or a later score overflows."),
+            Slip(lambda p: _based(p, first=False), "The largest of this piece replaced a larger one before it: take "
+                 "the maximum of both."),
             Slip(lambda p: walked(p, top=False), "Without the largest score subtracted exp overflows."),
+            Slip(_overflows, "Without the largest score subtracted exp overflows."),
             Slip(lambda p: walked(p, safe=False), "-inf - -inf is no number: a piece that is masked out before "
                  "anything was seen needs a care of its own."),
             Slip(lambda p: walked(p, log=False), "That is the sum; its logarithm is asked, plus the largest score."),
             Slip(lambda p: walked(p, bare=True), "The logarithm of the sum lacks the largest score that was taken "
                                                  "off."),
             Slip(_kept, "The memory of a piece is used again: take what you need before you ask for the next."),
+            Slip(lambda p: _kept(p, copied=True), "The values, too, lie in memory that is used again."),
+            Slip(_twice, "The iterator is empty after one pass."),
         ],
         tolerance=FP64,
         pure=False,
@@ -213,6 +260,12 @@ def merged(
 
 def _mean(outs: list[Tensor], lses: list[float]) -> tuple[Tensor, float]:
     return torch.stack(outs).mean(0), merged(outs, lses)[1]
+
+
+def _unguarded(outs: list[Tensor], lses: list[float]) -> tuple[Tensor, float]:
+    """Right while anybody saw anything."""
+    sums = torch.tensor(lses, dtype=torch.float64)
+    return sums.softmax(0) @ torch.stack(outs), float(sums.logsumexp(0))
 
 
 def _linear(outs: list[Tensor], lses: list[float]) -> tuple[Tensor, float]:
@@ -248,10 +301,12 @@ exercises.add(
             "all parts empty: zeros, and -inf": _parts([-math.inf, -math.inf]),
         },
         slips=[
-            Slip(_mean, "The mean gives every split the same share, however little of the softmax it holds."),
+            Slip(_unguarded, "Zeros over zero: when nobody saw anything the answer is zeros and -inf."),
+            Slip(_mean, "Often a mean: it gives every split the same share, however little of the softmax it holds."),
             Slip(_linear, "The shares are exp(log-sum-exp), not the log-sum-exps themselves."),
             Slip(lambda o, s: merged(o, s, top=False), "exp of a thousand overflows, and of minus a thousand is 0: "
                  "subtract the largest first."),
+            Slip(_overflows, "exp of a thousand overflows: subtract the largest first."),
             Slip(lambda o, s: merged(o, s, safe=False), "-inf - -inf is no number: when nobody saw anything the "
                  "answer is zeros and -inf."),
             Slip(lambda o, s: (merged(o, s)[0], merged(o, s)[1] - max(s)),
@@ -362,6 +417,7 @@ exercises.add(
         number=Number(
             33 / 64,
             slips=[
+                Slip(4097 / 8192, "That counts positions; n is the number of tiles, 32."),
                 Slip(0.5, "Those on the diagonal are computed in full: n (n + 1) / 2 of n²."),
                 Slip(31 / 64, "That leaves the diagonal out: n (n + 1) / 2, not n (n - 1) / 2."),
                 Slip(528, "That is their number. As a share of all 1,024, please."),
@@ -380,7 +436,7 @@ START, MERGE = 2e-6, 3e-6  # seconds to start a piece of work, and to merge if t
 def step_time(users: int, context: int, splits: int) -> float:
     """Seconds of one layer's attention in a decode step, after the text of the exercise."""
     waves = -(-users * KV_HEADS * splits // CORES)
-    return waves * (START + -(-context // splits) * PAIR / PER_CORE) + (MERGE if splits > 1 else 0.0)
+    return waves * (START + context / splits * PAIR / PER_CORE) + (MERGE if splits > 1 else 0.0)
 
 
 def splits_for(users: int, context: int) -> Decision:
@@ -398,9 +454,8 @@ def splits_for(users: int, context: int) -> Decision:
         cost=lambda choice: 1e6 * step_time(users, context, choice["splits"]),
         unit="µs",
         within=1e-6,
-        dearer="Another number is faster. Check the waves (rounded up), 2 µs in each, the merge once if splits > 1, "
-        "and "
-        "that exactly 256 keys are allowed.",
+        dearer="Another number is faster. Check 8 pieces a user, 512 bytes a key, the waves (rounded up), 2 µs in "
+        "each, the merge once if splits > 1, and that exactly 256 keys are allowed.",
     )
 
 

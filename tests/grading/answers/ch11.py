@@ -58,6 +58,24 @@ def merge_finite_only(outs, lses):
     return merge_by_softmax(*map(list, zip(*some, strict=True)))
 
 
+def merge_forgets_the_log(outs, lses):
+    """Zeros where nobody saw anything, and a finite log-sum-exp."""
+    if max(lses) == -math.inf:
+        return 0 * outs[0], 0.0
+    return merge_by_softmax(outs, lses)
+
+
+def merge_clamped(outs, lses):
+    """No NaN any more, but -1e9 where -inf is wanted."""
+    lse = torch.tensor(lses, dtype=torch.float64).clamp(min=-1e9)
+    return lse.softmax(0) @ torch.stack(outs), float(lse.logsumexp(0))
+
+
+def merge_seeded(outs, lses):
+    torch.manual_seed(0)
+    return merge_by_softmax(outs, lses)
+
+
 def whole_rows(q, k, v, block):
     new, held = len(q), len(k)
     mask = torch.ones(new, held).tril(held - new).bool()
@@ -114,7 +132,12 @@ ANSWERS = {
     ),
     "merge-the-splits": Submissions(
         right=[merge_by_softmax],
-        wrong=[(merge_finite_only, "all parts empty")],
+        wrong=[
+            (merge_finite_only, "no exception"),
+            (merge_forgets_the_log, "0 at [1]"),
+            (merge_clamped, "-1e+09 at [1]"),
+            (merge_seeded, "torch's global random generator"),
+        ],
         lumen=["lumen.attention.split.merge"],
     ),
     "right-in-one-tile": Submissions(
