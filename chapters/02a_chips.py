@@ -118,8 +118,8 @@ markdown(chips.reading())
 # %% [markdown]
 # ## Your model, your limit
 #
-# The table's own two calls. Change the model, the context, the limit or the chip: at which context does the limit, and
-# not the memory, decide how many users an H100 takes?
+# The table's own two calls. Change the model, the context, the limit or the chip: for which contexts, long ones or short
+# ones, is it the limit and not the memory that decides how many users an H100 takes?
 
 # %% tags=["nbval-check-output"]
 model, context, limit = CONFIGS["llama-3-8b"], 2048, 0.05
@@ -127,7 +127,7 @@ mine = hardware.CHIPS["H100 SXM"]
 
 most = cost.max_batch(model, mine, context, limit, reserve=0.1)
 room = cost.max_users(mine.memory, model, context, reserve=0.1)
-print(f"{mine.name}: {most} users in time, {room} in memory")
+print(f"{mine.name}: room for {room} users, {most} of them in time")
 if most:
     step = cost.predict_decode(model, mine, context, most)
     rate = most / step.seconds
