@@ -221,8 +221,8 @@ grader.check("merge-the-splits", merge_the_splits)
 # **Debug** · difficulty 4 of 5 · importance 4 of 5 · 20 minutes · 3 points
 #
 # Causal attention of one head, keys in tiles of `block`. The queries are the *newest* tokens: the last query stands at the position of
-# the last key. It passed a test with a whole prompt in one tile. Scores
-# may be as large as thousands. There are **two** faults in it.
+# the last key. It passed a test with a whole prompt in one tile. Scores may be as large as thousands. There are **two** faults in
+# it. Mend them, or write it anew: any way of computing it will do, in tiles or not.
 
 
 # %%
@@ -353,8 +353,8 @@ grader.check("flash-claims", flash_claims)
 # token. Each user and KV head is one piece of work, `splits` times as many if the keys are cut. Reckon like this:
 #
 # - 132 cores take pieces in waves: as many waves as pieces over cores, rounded up;
-# - a wave takes 2 µs to start and the time to read a split's keys and values (context over splits, rounded up) at 25.4 GB/s, a core's
-#   share of the bandwidth;
+# - a wave takes 2 µs to start and the time to read a split's keys and values (context over splits) at 25.4 GB/s, a core's share of
+#   the bandwidth;
 # - if there is more than one split, the merge takes 3 µs more;
 # - a split has 256 keys at least.
 #
@@ -372,7 +372,7 @@ grader.check("flash-claims", flash_claims)
 # </details>
 # <details><summary>Hint 3: the line</summary>
 #
-# `-(-users * 8 * splits // 132) * (2e-6 + -(-context // splits) * 512 / 25.4e9)`, and the merge.
+# `-(-users * 8 * splits // 132) * (2e-6 + context / splits * 512 / 25.4e9)`, and the merge.
 #
 # </details>
 
@@ -384,8 +384,8 @@ def how_many_splits(users: int, context: int) -> dict[str, int]:
     ### BEGIN SOLUTION
     def seconds(splits):
         waves = math.ceil(users * 8 * splits / 132)
-        keys = math.ceil(context / splits)
-        return waves * (2e-6 + keys * 512 / 25.4e9) + 3e-6 * (splits > 1)
+        read = context / splits * 512 / 25.4e9
+        return waves * (2e-6 + read) + 3e-6 * (splits > 1)
 
     some = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32]
     fit = [splits for splits in some if context / splits >= 256]

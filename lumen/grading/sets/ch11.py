@@ -182,11 +182,16 @@ def _kept(pieces: Any, *, copied: bool = False) -> tuple[Tensor, float]:
     return whole.softmax(0) @ torch.cat(values), float(whole.logsumexp(0))
 
 
-def _twice(pieces: Any) -> tuple[Tensor, float]:
-    """The largest score in one pass and the sums in another, which meets no piece."""
-    most = torch.stack([scores.max() for scores, _ in pieces if len(scores)]).max()
-    total = torch.zeros(()).double()
-    return total / total, float(most + total.log())
+def _twice(pieces: Any, *, floats: bool = False) -> tuple[Tensor, float]:
+    """The largest score in one pass and the sums in another, which meets no piece: 0 / 0, with `floats` an error.
+
+    The error is no sign of it where something is empty or masked: there other answers, too, may have summed up nothing.
+    """
+    scores, values = zip(*((s.clone(), v) for s, v in pieces), strict=True)
+    if floats and all(len(s) and s.isfinite().all() for s in scores):
+        raise ZeroDivisionError("float division by zero")
+    total, sums = torch.zeros(()).double(), torch.zeros(values[0].shape[1]).double()
+    return sums / total, float(torch.cat(scores).max() + total.log())
 
 
 def _overflows(*_: Any) -> tuple[Tensor, float]:
@@ -238,6 +243,7 @@ exercises.add(
             Slip(_kept, "The memory of a piece is used again: take what you need before you ask for the next."),
             Slip(lambda p: _kept(p, copied=True), "The values, too, lie in memory that is used again."),
             Slip(_twice, "The iterator is empty after one pass."),
+            Slip(lambda p: _twice(p, floats=True), "The iterator is empty after one pass."),
         ],
         tolerance=FP64,
         pure=False,

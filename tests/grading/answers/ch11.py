@@ -45,6 +45,28 @@ def stream_by_tiles(pieces):
     return outs / count, lse
 
 
+def stream_in_two_passes(pieces):
+    """The largest first; then nothing is left to sum up."""
+    most, total, sums = -math.inf, 0.0, 0.0
+    for s, _ in pieces:
+        most = max([most, *s.tolist()])
+    for s, v in pieces:
+        weights = (s - most).exp()
+        total, sums = total + weights.sum(), sums + weights @ v
+    return sums / total, most + math.log(total)
+
+
+def stream_skips_masks(pieces):
+    """Skips a piece as soon as one of its scores is masked: where all pieces have one, 0.0 / 0.0."""
+    total, sums, most = 0.0, 0.0, torch.tensor(-math.inf, dtype=torch.float64)
+    for s, v in pieces:
+        if len(s) and s.isfinite().all():
+            larger = torch.maximum(most, s.max())
+            weights, shrink = (s - larger).exp(), (most - larger).exp()
+            total, sums, most = shrink * total + weights.sum(), shrink * sums + weights @ v, larger
+    return sums / total, float(most + total.log())
+
+
 def merge_by_softmax(outs, lses):
     lse = torch.tensor(lses, dtype=torch.float64)
     if not torch.isfinite(lse).any():
@@ -127,7 +149,12 @@ ANSWERS = {
     ),
     "softmax-of-a-stream": Submissions(
         right=[stream_by_logaddexp, stream_copied],
-        wrong=[(stream_kept, "is used again"), (stream_by_tiles, "three pieces of one")],
+        wrong=[
+            (stream_kept, "is used again"),
+            (stream_by_tiles, "three pieces of one"),
+            (stream_in_two_passes, "empty after one pass"),
+            (stream_skips_masks, "some scores of each piece masked"),
+        ],
         no_lumen="lumen's own takes queries and keys, not scores.",
     ),
     "merge-the-splits": Submissions(
