@@ -89,7 +89,8 @@ def step_bytes(
 ) -> StepBytes:
     """Bytes of one decode step of `batch` sequences that see `context` keys each, the new one included. [B]
 
-    Weights once for the whole batch; the cache of every sequence once; one new token a sequence written.
+    Weights once for the whole batch; the cache of every sequence once for each layer that reads it; one new token
+    a sequence written.
     States of linear layers are read and written whole.
     `weight_dtype` and `kv_dtype` default to `dtype`.
     """
