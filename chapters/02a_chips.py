@@ -9,7 +9,7 @@
 # ---
 
 # %% [markdown]
-# # 2a · Chips, and why their roofs look so
+# # 2a · Chips and their roofs
 
 # %% [markdown] tags=["badges"]
 # <div class="badges">
@@ -24,8 +24,8 @@
 # [Chapter 2](02_roofline.ipynb) needs two numbers of a chip, its peak and its bandwidth. With the memory they decide what a
 # token costs. **One card for a dollar an hour, another for three: whose tokens are cheaper?**
 #
-# Then: twelve chips and what their data sheets say about one model; how far other people's measurements lie from that; why
-# every roof has a ridge; and two tables that chapter 2 quotes.
+# That is a question about data sheets. Then: how far programs stay behind those, which orders survive that, and what a
+# chip is made of that its roof looks so.
 #
 # Needs: [the roofline](02_roofline.ipynb).
 #
@@ -53,6 +53,8 @@ import lumen
 session = lumen.setup("02a_chips")
 
 # %% tags=["hide-input"]
+from dataclasses import replace
+
 from lumen import cost, hardware
 from lumen.config import CONFIGS
 from lumen.explore import (
@@ -65,7 +67,7 @@ from lumen.explore import (
     reveal,
     table,
 )
-from lumen.pages import ch02, chips
+from lumen.pages import ch02, chips, chips_prices, chips_roofs
 
 chip, dtype = hardware.measure(), cost.dtype_name(session.dtype)
 
@@ -98,13 +100,6 @@ markdown(chips.two_cards_story(cheap, dear))
 # %% tags=["reveal", "nbval-check-output"]
 chips.room_figure()
 
-# %% tags=["reveal", "nbval-check-output"]
-rows, headers, sides = chips.prices_table()
-table(rows, headers, sides, stack=True)
-
-# %% tags=["reveal", "nbval-check-output"]
-markdown(chips.unpriced())
-
 # %% [markdown]
 # ## Twelve chips, one model
 
@@ -115,84 +110,157 @@ table(rows, headers, sides, stack=True)
 # %% tags=["hide-input", "nbval-check-output"]
 markdown(chips.reading())
 
+# %% tags=["hide-input", "nbval-check-output"]
+rows, headers, sides = chips.cheap_table()
+table(rows, headers, sides, stack=True)
+
+# %% tags=["hide-input", "nbval-check-output"]
+markdown(chips.why_cheap())
+
 # %% [markdown]
-# ## Your model, your limit
+# ## Predict: a full chip
 #
-# The table's own two calls. Change the model, the context, the limit or the chip: for which contexts, long ones or short
-# ones, is it the limit and not the memory that decides how many users an H100 takes?
+# The users of that H100 go on talking until each has 8,192 tokens behind them, not 2,048. Fewer fit now, and the chip is
+# full again.
+
+# %% tags=["predict"]
+my_full = guess(
+    "02a-full",
+    "A full H100's step, contexts 4 times as long: how many times?",
+    unit="×",
+)
+
+# %% tags=["reveal", "nbval-check-output"]
+reveal(
+    guess=my_full, model=chips.GROWN / chips.CONTEXT, bound=chips.grown(),
+    unit="×", what="8,192 over 2,048 tokens", title=chips.full_title(),
+    names=("a context", "a full step"),
+)  # fmt: skip
+
+# %% tags=["reveal", "nbval-check-output"]
+markdown(chips.full_story())
+
+# %% [markdown]
+# ### Your model, your limit
+#
+# Two things cap a batch: what fits, and what is in time. Promise 25 ms a token instead of 50. Does an H100 lose users?
+# An H200, with more memory and more bandwidth? Can you tell for all twelve, without this cell?
 
 # %% tags=["nbval-check-output"]
 model, context, limit = CONFIGS["llama-3-8b"], 2048, 0.05
 mine = hardware.CHIPS["H100 SXM"]
 
-most = cost.max_batch(model, mine, context, limit, reserve=0.1)
 room = cost.max_users(mine.memory, model, context, reserve=0.1)
-print(f"{mine.name}: room for {room} users, {most} of them in time")
-if most:
-    step = cost.predict_decode(model, mine, context, most)
-    rate = most / step.seconds
-    print(
-        f"{1e3 * step.seconds:.1f} ms a step, {rate:,.0f} tokens/s at most"
-    )
+endless = replace(mine, memory=1e15)
+quick = cost.max_batch(model, endless, context, limit)
+users, decides = min((room, "memory"), (quick, "time"))
+print(f"{mine.name}: {room} fit, {quick} are in time")
+print(f"{decides} decides: {users} users")
+if users:
+    step = cost.predict_decode(model, mine, context, users)
+    rate = users / step.seconds
+    print(f"{1e3 * step.seconds:.1f} ms a step, {rate:,.0f} tok/s at most")
+
+# %% tags=["reveal", "nbval-check-output"]
+markdown(chips.tight_story())
 
 # %% [markdown]
 # ## What others measured
 #
-# How far measured times lie above such bounds, by chip: `measured / bound` is 1 when a program does all that peak and
-# bandwidth allow. `prefill` and `decode` are one pass, `answer` a whole batch of prompts and answers, per token.
+# All of these are bounds. How far do programs stay behind them? `measured / bound` is 1 for one that does all that peak and
+# bandwidth allow. A [decode](../book/glossary.md#term-decode) and a
+# [prefill](../book/glossary.md#term-prefill) are one pass; an *answer* is a whole batch of prompts and answers, per token.
 
 # %% tags=["hide-input"]
 published_misses()
 
 # %% tags=["hide-input", "nbval-check-output"]
-published_table()
+markdown(chips_prices.left_out_text())
 
 # %% tags=["hide-input", "nbval-check-output"]
-markdown(chips.left_out_text())
-
-# %% [markdown]
-# Few set-ups stand behind each line, and they differ in model, batch and year: the table compares programs as much as chips.
+published_table()
 
 # %% tags=["hide-input", "nbval-check-output"]
 published_rows()
 
 # %% [markdown]
-# ## Why the roofs look like this
-
-# %% tags=["hide-input", "nbval-ignore-output"]
-chips.roofs(chip, dtype)
-
-# %% [markdown]
-# A CPU spends its area on a few fast cores and large caches, a GPU on thousands of slow lanes beside fast memory, a TPU on a
-# few large matrix units that a compiler keeps fed. They do arithmetic with three kinds of units. *Scalar* units do one
-# operation at a time: addresses, loops, Python. *Vector* units do one operation on many numbers: norms, activation functions,
-# softmax. *Tensor* units multiply small matrices in one instruction; the advertised peaks are theirs, where a chip has them.
+# Few set-ups stand behind each line, and they differ in model, batch and year: the table compares programs as much as chips.
+#
+# ### Which ranks survive?
 
 # %% tags=["hide-input", "nbval-check-output"]
-markdown(chips.units())
-
-# %% [markdown]
-# Behind every ridge stands the same fact: memory that is large is far away. The memory on the chip itself
-# ([SRAM](../book/glossary.md#term-SRAM)) is fast and small, the memory beside it large and slower, and everything else
-# farther still. An H100 has 132 cores, each called an SM (streaming multiprocessor), and these levels around them. Sizes:
-# [Hopper tuning guide](https://docs.nvidia.com/cuda/hopper-tuning-guide/index.html),
-# [white paper](https://resources.nvidia.com/en-us-tensor-core). Rates inside the chip are bytes a clock
-# ([table 3 here](https://pmc.ncbi.nlm.nih.gov/articles/PMC10448217/table/t0015); registers: three operands for every
-# multiply-add) times the clock that the fp32 peak implies: no program was timed.
+markdown(chips_prices.errors())
 
 # %% tags=["hide-input", "nbval-check-output"]
-rows, headers, sides = chips.levels()
+chips_prices.ranges_figure()
+
+# %% tags=["hide-input", "nbval-check-output"]
+markdown(chips_prices.ranks())
+
+# %% tags=["hide-input", "nbval-check-output"]
+rows, headers, sides = chips_prices.prices_table()
 table(rows, headers, sides, stack=True)
 
 # %% [markdown]
-# NVLink is sold as 900 GB/s, both directions together; a cache that moves to another GPU gets half of it at most.
+# ## Why the roofs look so
+#
+# A roof has two edges, and different parts of a chip set them: the slope its memory, the ceiling its arithmetic units. Of
+# those there are three kinds. *Scalar* units do one operation at a time: addresses, loops, Python. *Vector* units do one
+# operation on many numbers: norms, activation functions, softmax. *Tensor* units multiply small matrices in one
+# instruction; the advertised peaks are theirs, where a chip has them.
+#
+# A CPU spends its area on a few fast cores and large caches, a GPU on thousands of slow lanes, a TPU on a few large
+# matrix units that a compiler keeps fed.
+
+# %% tags=["hide-input", "nbval-check-output"]
+markdown(chips_roofs.units())
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+chips_roofs.roofs(chip, dtype)
+
+# %% tags=["hide-input", "nbval-check-output"]
+rows, headers, sides = chips_roofs.operators_table()
+table(rows, headers, sides)
+
+# %% [markdown]
+# Letters stand on the H100's roof (bf16, as the L4's); of a matrix its weights are counted, of a norm its rows. One row more, a user or a
+# prompt's token, uses a matrix once more for the same bytes; a norm reads a row for itself, decode a cache for one user.
+# So the high ceiling is for matrices with many rows.
+#
+# ### Three generations
+
+# %% tags=["hide-input", "nbval-check-output"]
+rows, headers, sides = chips_roofs.growth_table()
+table(rows, headers, sides)
+
+# %% tags=["hide-input", "nbval-check-output"]
+markdown(chips_roofs.growth())
+
+# %% [markdown]
+# ### From near to far
+#
+# Large memory is far away. The memory on the chip itself ([SRAM](../book/glossary.md#term-SRAM)) is fast and small, the
+# memory beside it large and slower, everything else farther still. An H100 has 132 cores, each called an SM (streaming
+# multiprocessor), and these levels around them.
+
+# %% tags=["hide-input", "nbval-check-output"]
+rows, headers, sides = chips_roofs.levels()
+table(rows, headers, sides, stack=True)
+
+# %% [markdown]
+# Sizes: [Hopper tuning guide](https://docs.nvidia.com/cuda/hopper-tuning-guide/index.html) and
+# [white paper](https://resources.nvidia.com/en-us-tensor-core). Rates inside the chip are no program's: bytes a clock
+# ([table 3 here](https://pmc.ncbi.nlm.nih.gov/articles/PMC10448217/table/t0015); registers: three operands for every
+# multiply-add) times the clock that the fp32 peak implies. NVLink is sold as 900 GB/s, both directions together; a cache
+# that moves to another GPU gets half of it at most.
 #
 # ## FLOPs, model by model
 #
 # Chapter 2 quotes this table. A layer's matrices take $2d\,(2 d_q + 2 d_{kv})$ FLOPs a token for attention's four ($d$ the
 # hidden size, $d_q$ and $d_{kv}$ the widths of all query and all KV heads) and $2df$ for each of the MLP's two or, with a
-# gate, three ($f$ is its width). [Attention](02_roofline.ipynb#where-the-flops-are) takes $4 L\, d_q$ at a context of $L$. With all
-# heads alike and two of $f = 4d$ (the table's textbook) that is $24 d^2$ against $4 L\, d$: level at $L = 6d$, the
+# gate, three ($f$ is its width). [Attention](02_roofline.ipynb#where-the-flops-are) takes $4 L\, d_q$ at a context of $L$.
+#
+# With all heads alike and two of $f = 4d$ (the table's textbook) that is $24 d^2$ against $4 L\, d$: level at $L = 6d$, the
 # *crossover*. Shares of a token at 2,048.
 
 # %% tags=["hide-input", "nbval-check-output"]
@@ -210,7 +278,7 @@ markdown(chips.forecast())
 # %% [markdown]
 # ## Provenance
 #
-# Data sheets: `lumen/hardware/chips.py`, a source for each row (Apple's peaks: our estimate); links: `lumen/hardware/links.py`; published measurements:
+# Data sheets: `lumen/hardware/chips.py`, a source for each row; links: `lumen/hardware/links.py`; published measurements:
 # `lumen/cost/data/published.yml`.
 
 # %% tags=["hide-input", "nbval-ignore-output"]

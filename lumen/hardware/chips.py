@@ -105,7 +105,7 @@ _ROWS = (
     ),
     _chip(
         "A10G", {"fp32": 35, "tf32": 35, "bf16": 70, "fp16": 70, "int8": 140}, 600, 24, 300,
-        "NVIDIA A10G datasheet for AWS G5, 2021", price=(1.0, SEEN + "0.86 for an A10 (Lambda)"),
+        "NVIDIA A10G datasheet for AWS G5, 2021", price=(1.0, CLOUD + "No list price of that day was read"),
     ),
     _chip(
         "RTX 4090",

@@ -1,9 +1,10 @@
-"""What the appendix on chips shows: twelve chips for one model, units, levels of memory. All from data sheets."""
+"""What the appendix on chips reads off data sheets: two price tags, twelve chips for one model, a full chip.
+
+Prices and their errors: `chips_prices`. Roofs, units, levels of memory: `chips_roofs`.
+"""
 
 from __future__ import annotations
 
-import itertools
-import re
 from typing import TYPE_CHECKING, Any
 
 from lumen import cost
@@ -12,8 +13,9 @@ from lumen.bench.numbers import percent
 from lumen.config import CONFIGS
 from lumen.explore.figures.theme import figure, label_line, log_axis, palette
 from lumen.explore.prose.show import table_markdown
-from lumen.hardware import CHIPS, LINKS, Chip, hourly, ridge
+from lumen.hardware import CHIPS, Chip, ridge
 from lumen.pages.ch02 import MISSING, RESERVE, Table
+from lumen.pages.forecasts import sides, sure
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -52,29 +54,25 @@ def short(name: str) -> str:
     return name.replace(" ", "\u00a0")
 
 
-def chips_table() -> Table:
-    rows = []
-    for name in NAMES:
-        found = served(name)
-        chip, step = found["chip"], found["step"]
-        alone = None if found["alone"] is None else f"{found['alone']:.{found['alone'] < 100:d}f}"
-        users = f"{found['users']}, {1e3 * step.seconds:.0f} ms" if step else None  # not measured
-        memory = f"{chip.memory / 1e9:.0f} GB, {chip.bandwidth / 1e12:.2f} TB/s"
-        rows.append([short(name), alone, users, memory, f"{found['ridge']:.0f}"])
-    return (
-        rows,
-        ["chip", "tok/s, 1 user", "most users, a step", "memory, bandwidth", "ridge (FLOP/B)"],
-        "lrrrr",
-    )
+def listed(names: list[str]) -> str:
+    """Chips in a sentence: "A, B and C"."""
+    *some, last = map(short, names)
+    return f"{', '.join(some)} and {last}" if some else last
 
 
-CHEAP, DEAR = "A10G", "H100 SXM"  # the two price tags of the prediction
+def two(value: float) -> str:
+    """Two significant digits: no price here is known better."""
+    return f"{value:#.2g}".rstrip(".")
+
+
+# two price tags -----------------------------------------------------------------------------------
+CHEAP, DEAR = "A10G", "H100 SXM"
 
 
 def tags() -> str:
-    """What the reader is asked to compare, before anything is said of the answer."""
-    cheap, dear = hourly(CHEAP, DEAR).values()
-    fmt = form(CHIPS[DEAR])
+    """What the reader is asked to compare, and by which rule, before anything is said of the answer."""
+    cheap, dear = CHIPS[CHEAP], CHIPS[DEAR]
+    fmt = form(dear)
     weights, read, cache = (
         n / 1e9
         for n in (
@@ -87,11 +85,14 @@ def tags() -> str:
     return (
         f"You serve Llama-3-8B in 16 bits to users with {CONTEXT:,} tokens each, and nobody may wait longer than "
         f"{1e3 * LIMIT:.0f} ms for a token. The weights are {weights:.1f} GB, of which a step reads {read:.1f}: of "
-        f"the input embedding it takes a row per token. A user's cache is {cache:.2f} GB. An {CHEAP} has "
-        f"{CHIPS[CHEAP].memory / 1e9:.0f} GB, reads {CHIPS[CHEAP].bandwidth / 1e12:.2f} TB/s and costs {cheap:.2f} "
-        f"dollars an hour; an {short(DEAR)} has {CHIPS[DEAR].memory / 1e9:.0f} GB, reads "
-        f"{CHIPS[DEAR].bandwidth / 1e12:.2f} TB/s and costs {dear:.2f}. Each takes as many users as fit in "
-        f"{share} of its memory, prompts not counted, and does what its data sheet allows."
+        f"the input embedding it takes a row per token. A user's cache is {cache:.2f} GB.\n\n"
+        f"An {CHEAP} has {cheap.memory / 1e9:.0f} GB, reads {cheap.bandwidth / 1e12:.2f} TB/s and costs "
+        f"{two(cheap.price_per_hour or 0)} dollars an hour; an {short(DEAR)} has {dear.memory / 1e9:.0f} GB, reads "
+        f"{dear.bandwidth / 1e12:.2f} TB/s and costs {two(dear.price_per_hour or 0)}. Each takes as many users as fit "
+        f"in {share} of its memory, prompts not counted, and does what its data sheet allows. That is chapter 2's "
+        "longer clock, taken for each weight matrix and for the caches, and summed:\n\n"
+        "$$ t_\\text{step} = \\sum_\\text{parts} \\max\\left( \\frac{\\text{FLOPs}}{\\text{peak}},\\; "
+        "\\frac{\\text{bytes}}{\\text{bandwidth}} \\right) $$"
     )
 
 
@@ -116,8 +117,8 @@ def tokens(cheap: dict[str, Any], dear: dict[str, Any]) -> float:
 
 
 def two_title(cheap: dict[str, Any], dear: dict[str, Any]) -> str:
-    token = f"{tokens(cheap, dear):.2f} times that of a token, by data-sheet bounds"
-    return f"{hours(cheap, dear):.2g} times the price of an hour, {token}"
+    token = f"{two(tokens(cheap, dear))} times that of a token, by data-sheet bounds"
+    return f"{two(hours(cheap, dear))} times the price of an hour, {token}"
 
 
 def two_cards_story(cheap: dict[str, Any], dear: dict[str, Any]) -> str:
@@ -131,17 +132,15 @@ def two_cards_story(cheap: dict[str, Any], dear: dict[str, Any]) -> str:
         read[1] / read[0],
     )
     return (
-        f"A million tokens cost at least {cheap['price']:.2f} dollars from the {short(a.name)} and at least "
-        f"{dear['price']:.2f} from the {short(b.name)} (data-sheet bounds, nobody's measurement): "
-        f"**{dear['price'] / cheap['price']:.2f} times as much**. The hour costs {price:.1f} times. But the dear card "
-        f"reads {1 / bandwidth:.1f} times as fast, and each of its tokens needs less reading: "
-        f"the weights leave {left(b) / 1e9:.0f} GB for caches there and {left(a) / 1e9:.1f} on the other (a tenth of "
-        f"the "
-        f"memory kept free), so {dear['users']} users share a reading of the weights, not {cheap['users']}. With "
-        f"its own cache a token takes {read[1] / 1e9:.2f} GB against {read[0] / 1e9:.2f}.\n\n"
-        f"$$ \\underbrace{{{price:.2f}}}_{{\\text{{price}}}} \\times "
+        f"A million tokens cost at least {two(cheap['price'])} dollars from the {short(a.name)} and at least "
+        f"{two(dear['price'])} from the {short(b.name)}: **{two(dear['price'] / cheap['price'])} times as much**, by "
+        f"bounds. The hour costs {two(price)} times. But the dear card reads {1 / bandwidth:.1f} times as fast, and "
+        f"beside the weights it has {left(b) / 1e9:.0f} GB for caches, not {left(a) / 1e9:.1f}: {dear['users']} users "
+        f"share a reading of the weights, not {cheap['users']}. With its own cache a token takes "
+        f"{read[1] / 1e9:.2f} GB on the {short(b.name)} and {read[0] / 1e9:.2f} on the {short(a.name)}.\n\n"
+        f"$$ \\underbrace{{{two(price)}}}_{{\\text{{price}}}} \\times "
         f"\\underbrace{{{bandwidth:.2f}}}_{{\\text{{bandwidth}}}} \\times "
-        f"\\underbrace{{{bytes_each:.2f}}}_{{\\text{{bytes a token}}}} = {price * bandwidth * bytes_each:.2f} $$"
+        f"\\underbrace{{{bytes_each:.2f}}}_{{\\text{{bytes a token}}}} = {two(price * bandwidth * bytes_each)} $$"
     )
 
 
@@ -170,8 +169,8 @@ def room_figure() -> go.Figure:
     x, y = [left(s["chip"]) / 1e9 for s in some], [s["price"] for s in some]
     fig.add_scatter(
         x=x, y=y, mode="markers", marker={"color": palette.blue, "size": 11},
-        customdata=[[short(s["chip"].name), s["users"], s["chip"].price_per_hour] for s in some],
-        hovertemplate="%{customdata[0]}: %{customdata[1]} users, %{customdata[2]:.2f} dollars an hour<extra></extra>",
+        customdata=[[short(s["chip"].name), s["users"], two(s["chip"].price_per_hour)] for s in some],
+        hovertemplate="%{customdata[0]}: %{customdata[1]} users, %{customdata[2]} dollars an hour<extra></extra>",
     )  # fmt: skip
     above: dict[float, int] = {}
     for s, gb, price in zip(some, x, y, strict=True):
@@ -191,225 +190,146 @@ def room_figure() -> go.Figure:
     return fig
 
 
-def left_out_text() -> str:
-    """Which peak an RTX is held to, and what the bound has no term for where it misses by over a third."""
-    from lumen.cost.published import THIRD, misses
-    from lumen.explore.figures.published import left_out
-
-    rows = misses()
-    far = sum(abs(row.signed) > THIRD for row in rows)
-    reasons = "\n".join(f"- {reason} ({n} of {far})" for reason, n in left_out(rows) if n > 3)
-    new, old = (CHIPS[name].peak("fp16") / 1e12 for name in ("RTX 4090", "RTX 3090"))
-    return (
-        f"Both RTX cards are held to their peak with sums in fp32, {new:.0f} TFLOP/s (4090) and {old:.0f} (3090): the "
-        "other chips reach their 16-bit peaks with such sums, these two are twice as fast with sums in fp16. Apple "
-        "prints no peak, so ours is an estimate, and what prefill on these chips is divided by is no data sheet's.\n\n"
-        f"In {far} of {len(rows)} measurements the bound is over a third too short (`measured / bound` above 1.5). "
-        "It has no term for the following, by the number of such measurements that each applies to (several may "
-        "apply to one); which of them took the time, no experiment here can tell:\n\n"
-        f"{reasons}"
-    )
-
-
-def asked(chip: Chip) -> str:
-    """What vendors asked on the day that `price_source` names, or a dash."""
-    found = re.search(r"Asked on 7 May 2026: (.*)$", chip.price_source)
-    return found[1] if found else "–"
-
-
-def asked_dollars(chip: Chip) -> list[float]:
-    """The prices in `asked`. [dollars an hour]"""
-    return [float(price) for price in re.findall(r"\d+\.\d\d", asked(chip))]
-
-
-def at_asked(found: dict[str, Any]) -> list[float]:
-    """A million tokens at each asked price: it goes with the price of the hour. [dollars]"""
-    chip = found["chip"]
-    return [found["price"] * dollars / chip.price_per_hour for dollars in asked_dollars(chip)]
-
-
-def prices_table() -> Table:
+# twelve chips -------------------------------------------------------------------------------------
+def chips_table() -> Table:
     rows = []
-    for s in priced():
-        dollars = dict.fromkeys(f"{price:.2f}" for price in at_asked(s))
-        rows.append(
-            [short(s["chip"].name), f"{s['price']:.2f}", " to ".join(dollars) or "–",
-             f"{s['chip'].price_per_hour:.2f}", asked(s["chip"])]
-        )  # fmt: skip
-    return rows, ["chip", "$ per M tokens", "at the asked price", "$/hour, estimate", "asked"], "lrrrl"
-
-
-def tiers(some: list[dict[str, Any]], factor: float) -> list[list[dict[str, Any]]]:
-    """Chips by price, parted wherever the next is dearer by more than `factor`: the order that the error leaves."""
-    groups = [[some[0]]]
-    for before, after in itertools.pairwise(some):
-        if after["price"] / before["price"] > factor:
-            groups.append([])
-        groups[-1].append(after)
-    return groups
-
-
-def price_error(some: list[dict[str, Any]]) -> tuple[float, float]:
-    """Least and most of asked over estimated price."""
-    off = [dollars / s["chip"].price_per_hour for s in some for dollars in asked_dollars(s["chip"])]
-    return min(off), max(off)
-
-
-def unpriced() -> str:
-    """Which ranks survive the prices' own error, and why a chip is missing from the table."""
-    some = priced()
-    low, high = price_error(some)
-    groups = [", ".join(short(s["chip"].name) for s in group) for group in tiers(some, high / low)]
-    none = [short(name) for name in NAMES if not CHIPS[name].price_per_hour]
-    small = [short(name) for name in NAMES if CHIPS[name].price_per_hour and not served(name)["users"]]
+    for name in NAMES:
+        found = served(name)
+        chip, step = found["chip"], found["step"]
+        alone = None if found["alone"] is None else f"{found['alone']:.{found['alone'] < 100:d}f}"
+        users = f"{found['users']}, {1e3 * step.seconds:.0f} ms" if step else None  # not measured
+        memory = f"{chip.memory / 1e9:.0f} GB, {chip.bandwidth / 1e12:.2f} TB/s"
+        rows.append([short(name), alone, users, memory, f"{found['ridge']:.0f}"])
     return (
-        "Bounds at prices. The hours are estimates of mid-2025 for one chip on demand; beside them what Lambda and "
-        "Modal asked on 7 May 2026 "
-        "([read here](https://techbytes.app/posts/serverless-gpu-pricing-matrix-modal-replicate-lambda-2026/)), "
-        f"{low:.2f} to {high:.2f} times our estimates (the others are taken to be no further off). So two "
-        f"chips less than {high / low:.2f} times apart may change "
-        f"places. The ranks that survive: **{' < '.join(f'({group})' for group in groups)}**; within brackets there "
-        f"is no order. Not in the table: {', '.join(none)} (no price was read); {', '.join(small)} (the weights do "
-        f"not fit, or one user's step takes over {1e3 * LIMIT:.0f} ms)."
-    )
-
-
-def why_cheap() -> str:
-    """What sets the price of a token: bandwidth per dollar, room, and past the ridge FLOP/s."""
-    a, h = served("A100 80GB SXM"), served("H100 SXM")
-    fmt, batch = form(a["chip"]), a["users"]
-    per = [s["chip"].bandwidth / 1e9 / s["chip"].price_per_hour for s in (a, h)]
-    parts = a["step"].parts
-    matrices = sum(parts[name] for name in ("projections", "mlp", "head"))
-    reading = cost.weight_bytes(MODEL, fmt) / a["chip"].bandwidth
-    past = [
-        f"{short(name)} ({s['users']} > {s['ridge']:.0f})"
-        for name, s in ((name, served(name)) for name in NAMES)
-        if s["users"] and s["users"] > s["ridge"] and not name.startswith("A100")
-    ]
-    group = MODEL.num_heads / MODEL.num_kv_heads
-    return (
-        "By bandwidth per dollar, by room (the more users, the more share a reading of the weights, "
-        "[the prediction](#predict-two-price-tags)), and past the ridge (users > ridge) by FLOP/s: the A100 has more "
-        f"bandwidth per dollar than the H100 ({per[0]:,.0f} GB/s for a dollar an hour, not {per[1]:,.0f}), has the "
-        f"same room, and still loses at our prices. Its {batch} users are past its ridge of {a['ridge']:.0f}: the "
-        f"matrices take {1e3 * matrices:.1f} ms of arithmetic where reading them takes {1e3 * reading:.1f}, and the "
-        f"caches {1e3 * parts['attention']:.1f} more. Past theirs, too: {', '.join(past)}. That [chapter "
-        f"2](02_roofline.ipynb) counts {cost.step_intensity(MODEL, h['users'], CONTEXT):.0f} FLOP/B for a whole step "
-        "of such a batch, far below any ridge, is no contradiction: matrices and caches are separate terms of the sum, "
-        f"one at about {batch} FLOP/B, one at {group:.0f}, and each is held to the ridge alone."
+        rows,
+        ["chip", "tok/s, 1 user", "most users, a step", "memory, bandwidth", "ridge (FLOP/B)"],
+        "lrrrr",
     )
 
 
 def reading() -> str:
-    """What the two tables show, from the same numbers."""
+    """How to read the table of chips, from the same numbers."""
     found = {name: served(name) for name in NAMES}
     fastest = max((n for n in NAMES if found[n]["alone"]), key=lambda n: found[n]["alone"])
-    a100s = [found[n]["ridge"] for n in NAMES if n.startswith("A100")]
     a, h = found["A100 80GB SXM"], found["H100 SXM"]
     slow = [name for name in NAMES if found[name]["room"] > (found[name]["users"] or 0)]
-    steps = [1e3 * s["step"].seconds for s in found.values() if s["step"]]
     return (
-        f"All of it is predicted for Llama-3-8B in 16 bits with {CONTEXT:,} tokens per user, by the two clocks "
-        "of [chapter 2](02_roofline.ipynb): bounds, no promises. A tenth of the memory is kept free. A dash: "
-        f"the weights do not fit, or no batch keeps {1e3 * LIMIT:.0f} ms. That limit decides only "
-        f"{', '.join(map(short, slow))}: every other chip that holds the weights is full when a step takes "
-        f"{min(steps):.0f} to {max(steps):.0f} ms. Four questions to ask it:\n\n"
-        "- **Does it fit?** Weights and caches first: capacity decides what can run at all, and how many "
-        "users share a step.\n"
-        f"- **How fast for one user?** By bandwidth. The FLOP/s do not appear in that column; {fastest} leads "
-        f"it with {found[fastest]['chip'].bandwidth / 1e12:.1f} TB/s.\n"
-        f"- **How many users?** An A100 with 80 GB holds {a['users']} and an H100 {h['users']}, with "
-        f"{h['chip'].peak() / a['chip'].peak():.1f} times the FLOP/s: both have 80 GB.\n"
-        f"- **How cheap?** {why_cheap()}\n\n"
-        "Two traps in data sheets. Headline FLOP/s often assume [2:4](../book/glossary.md#term-2-4) sparsity, "
-        "which ordinary "
-        'weights do not have: halve them, as these tables do. And "the A100" is four products: the ridges of '
-        f"the three here are {min(a100s):.0f} to {max(a100s):.0f}. The 156 that one often reads divides 312 "
-        "TFLOP/s by 2.0 TB/s."
+        f"Bounds for Llama-3-8B in 16 bits with {CONTEXT:,} tokens a user, a tenth of the memory kept free. A dash: "
+        f"the weights do not fit, or no batch keeps {1e3 * LIMIT:.0f} ms. Read it by four questions.\n\n"
+        f"- **Does it fit?** Memory says. Only on the {listed(slow)} is it the {1e3 * LIMIT:.0f} ms that keep users "
+        "out.\n"
+        f"- **How fast for one user?** Bandwidth says: the {short(fastest)} leads with "
+        f"{found[fastest]['chip'].bandwidth / 1e12:.1f} TB/s.\n"
+        f"- **How many users?** Memory again: {a['users']} on an A100 with 80 GB, {h['users']} on an H100 with as "
+        f"much and {h['chip'].peak() / a['chip'].peak():.1f} times the FLOP/s.\n"
+        "- **How cheap?** Three things together, in this table:"
     )
 
 
-def roofs(chip: Chip, dtype: str) -> go.Figure:
-    """The roof of the machine that runs the page beside those of an L4 and an H100."""
-    rows = [
-        (chip, dtype, palette.orange),
-        (CHIPS["L4"], "bf16", palette.green),
-        (CHIPS["H100 SXM"], "bf16", palette.blue),
-    ]
-    at = [ridge(one, fmt) for one, fmt, _ in rows]
-    fig = figure(
-        f"The ridge: at {at[0]:.0f} FLOP per byte here, at {at[1]:.0f} on an L4, at {at[2]:.0f} on an H100",
-        x="arithmetic intensity (FLOP per byte)",
-        y="roof (FLOP/s)",
-        height=340,
-    )
-    log_axis(fig, "x", [1, 10, 100, 1000])
-    log_axis(fig, "y", [10.0**k for k in range(10, 16)])
-    for (one, fmt, color), corner in zip(rows, at, strict=True):
-        corners = [0.3, corner, 3000]
-        fig.add_scatter(
-            x=corners, y=[cost.roofline(x, one, fmt) for x in corners], mode="lines", line_color=color
-        )
-        fig.add_scatter(x=[corner], y=[one.peak(fmt)], mode="markers", marker={"color": color, "size": 10})
-        name = "this machine" if one is chip else one.name  # not measured
-        label_line(fig, 3000, one.peak(fmt), f"{name}, {fmt}", color)
-    low = CHIPS["H100 SXM"].peak("fp32")
-    fig.add_scatter(
-        x=[ridge(CHIPS["H100 SXM"], "fp32"), 3000], y=[low, low], mode="lines",
-        line={"color": palette.blue, "dash": "dash"},
-    )  # fmt: skip
-    label_line(fig, 3000, low, "H100 SXM, vector units, fp32", palette.blue, shift=-11)
-    return fig
+def cheap_table() -> Table:
+    """What sets the price of a token on three chips: bandwidth per dollar, and what the step waits for."""
+    rows = []
+    for name in (CHEAP, "A100 80GB SXM", DEAR):
+        s = served(name)
+        chip, parts = s["chip"], s["step"].parts
+        matrices = 1e3 * sum(parts[part] for part in ("projections", "mlp", "head"))
+        reading = 1e3 * cost.weight_bytes(MODEL, form(chip)) / chip.bandwidth
+        waits = "for arithmetic" if s["users"] > s["ridge"] else "for bytes"
+        rows.append([
+            short(name), two(chip.bandwidth / 1e12 / chip.price_per_hour), f"{s['users']}, {s['ridge']:.0f}",
+            f"{matrices:.0f} ms {waits}" + (f", not {reading:.0f}" if s["users"] > s["ridge"] else ""),
+            f"{1e3 * parts['attention']:.0f} ms",
+        ])  # fmt: skip
+    return rows, ["chip", "TB/s per $ an hour", "users, ridge", "matrices", "caches"], "lrrrr"
 
 
-def units() -> str:
-    a, h, small = CHIPS["A100 80GB SXM"], CHIPS["H100 SXM"], CHIPS["L4"]
+def why_cheap() -> str:
+    """What the three rows show, no finer than prices are known."""
+    h, a, small = (served(name) for name in ("H100 SXM", "A100 80GB SXM", CHEAP))
+    group = MODEL.num_heads / MODEL.num_kv_heads
     return (
-        f"On an A100 the vector units reach {a.peak('fp32') / 1e12:.1f} TFLOP/s in fp32 and the tensor cores "
-        f"{a.peak('bf16') / 1e12:.0f} in bf16, {a.peak('bf16') / a.peak('fp32'):.0f} times as much; on an H100 "
-        f"it is {h.peak('fp32') / 1e12:.1f} and {h.peak('bf16') / 1e12:.0f}, "
-        f"{h.peak('bf16') / h.peak('fp32'):.0f} times: a factor of 2 is the width of the numbers, the rest the "
-        "kind of unit. An operator that is no matrix product stands under the dashed roof, not under the high one.\n\n"
-        f"The small L4 has a ridge of {ridge(small):.0f}, above the H100's {ridge(h):.0f}, because its memory is of "
-        f"another kind: it has {h.peak() / small.peak():.0f} times fewer FLOP/s but "
-        f"{h.bandwidth / small.bandwidth:.0f} times fewer bytes a second. A100 and later "
-        "of its class, MI300X and the TPUs carry [HBM](../book/glossary.md#term-HBM), stacked beside the chip on "
-        "thousands of wires; T4, L4, A10G and the RTX cards carry GDDR6 or GDDR6X, around it on a few hundred: "
-        "cheaper, and slower."
+        "They are bandwidth per dollar, users who share a reading of the weights, and, once these are more than the "
+        f"ridge, FLOP/s. The {CHEAP} is behind in the first two: its {small['users']} users wait for the weights most "
+        "of the time. A100 and H100 lie closer together than prices are known "
+        "([below](#which-ranks-survive)).\n\n"
+        "Each part of a step has its own place under the roof, so a whole step's "
+        f"{cost.step_intensity(MODEL, h['users'], CONTEXT):.0f} FLOP/B on an H100 "
+        f"([chapter 2](02_roofline.ipynb#where-batching-ends)) are a mean of two numbers: about "
+        f"{h['users']} for the matrices, {group:.0f} for the caches. An A100's {a['users']} users bring "
+        "its matrices past the ridge while the step as a whole looks far from it.\n\n"
+        "One trap in data sheets: headline FLOP/s often assume [2:4](../book/glossary.md#term-2-4) sparsity, which "
+        "ordinary weights do not have. Halve them, as these tables do."
     )
 
 
-L2_CLOCK = (
-    5120  # bytes a clock from L2; 128 a clock and SM from shared memory: the article's table 3, see `levels`
-)
-SMS, LANES = 132, 128  # SMs of an H100 SXM, fp32 lanes of each
+# a full chip --------------------------------------------------------------------------------------
+GROWN = 4 * CONTEXT
 
 
-def levels() -> Table:
-    """An H100's memories, from the nearest to the farthest. Sizes: NVIDIA's Hopper tuning guide and white paper.
-
-    Rates inside the chip: bytes a clock times the clock that the fp32 peak implies. A lane's multiply-add reads three
-    operands of 4 bytes; shared memory and L2: https://pmc.ncbi.nlm.nih.gov/articles/PMC10448217/table/t0015 (2023).
-    """
-    h, link, bus = CHIPS["H100 SXM"], LINKS["NVLink 4"], LINKS["PCIe 5.0 x16"]
-    clock = h.peak("fp32") / (SMS * LANES * 2)
-    inner = (SMS * LANES * 3 * 4 * clock, SMS * 128 * clock, L2_CLOCK * clock)
-    rates = [f"{rate / 1e12:.0f} TB/s" for rate in inner]
-    rows = [
-        ["registers", "256 KB per SM, 33 MB in all", rates[0], "the tile that is being multiplied"],
-        ["shared memory, L1", "up to 228 KB per SM", rates[1], "the next tiles; FlashAttention's scores (ch. 11)"],
-        ["L2", "50 MB", rates[2], "activations of a decode step"],
-        ["HBM3", f"{h.memory / 1e9:.0f} GB", f"{h.bandwidth / 1e12:.2f} TB/s",
-         "weights, KV cache: *the* bandwidth of chapter 2"],
-        ["another GPU, NVLink", "its memory", f"{link.bandwidth / 1e9:.0f} GB/s each way",
-         "partial sums of sharded weights"],
-        ["the host, PCIe 5 × 16", "its memory", f"{bus.bandwidth / 1e9:.0f} GB/s each way",
-         "caches that were swapped out"],
-    ]  # fmt: skip
-    return rows, ["level", "size", "rate", "what lives there"], "llll"
+def full_step(context: int, name: str = DEAR, model: Any = MODEL) -> tuple[int, float]:
+    """Users of `context` tokens that fill the chip, and how long their step takes at least. [s]"""
+    chip = CHIPS[name]
+    users = cost.max_users(chip.memory, model, context, form(chip), form(chip), RESERVE)
+    return users, cost.predict_decode(model, chip, context, users, form(chip)).seconds
 
 
+def grown() -> float:
+    """A full chip's step with the longer contexts, over that with the shorter ones."""
+    return full_step(GROWN)[1] / full_step(CONTEXT)[1]
+
+
+def sweep_seconds(chip: Chip) -> float:
+    """How long it takes to read once what of the memory is used. [s]"""
+    return chip.memory * (1 - RESERVE) / chip.bandwidth
+
+
+def full_title() -> str:
+    return f"Contexts {GROWN / CONTEXT:.0f} times as long, a full chip's step {grown():.2f} times"
+
+
+def full_story() -> str:
+    """Why the step of a full chip hardly depends on what fills it, and where it does."""
+    chip, fmt = CHIPS[DEAR], form(CHIPS[DEAR])
+    users, many, other = full_step(CONTEXT), full_step(GROWN), full_step(CONTEXT, model=CONFIGS["llama-2-7b"])
+    brief = full_step(CONTEXT // 8)
+    return (
+        f"**{grown():.2f} times.** {many[0]} users of {GROWN:,} tokens take {1e3 * many[1]:.1f} ms, {users[0]} of "
+        f"{CONTEXT:,} take {1e3 * users[1]:.1f}. A step reads the weights and every cache once. With four times the "
+        "context a quarter of the users fit, and the bytes are the same: all that the memory holds.\n\n"
+        f"So a full chip has a time of its own, used memory over bandwidth, here {1e3 * sweep_seconds(chip):.1f} ms. "
+        f"The model hardly enters: Llama-2-7B, {other[0]} users, {1e3 * other[1]:.1f} ms. Many short contexts break "
+        f"the rule, for then arithmetic decides: {brief[0]:,} users of {CONTEXT // 8} tokens, more than the ridge of "
+        f"{ridge(chip, fmt):.0f}, take {1e3 * brief[1]:.0f} ms."
+    )
+
+
+TIGHT = 0.025  # the promise of the play, seconds a step
+
+
+def tight_chips() -> tuple[list[str], list[str]]:
+    """Chips that hold MODEL and a user: those that TIGHT leaves full, by the cost model, and the others."""
+    hold = [name for name in NAMES if served(name)["room"]]
+    full = [name for name in hold if full_step(CONTEXT, name)[1] <= TIGHT]
+    return full, [name for name in hold if name not in full]
+
+
+def tight_story() -> str:
+    """Which chips a promise of TIGHT leaves full, and how one could have known."""
+    full, rest = tight_chips()
+    h100, h200 = CHIPS[DEAR], CHIPS["H200 SXM"]
+    users = cost.max_batch(MODEL, h200, CONTEXT, TIGHT, form(h200), reserve=RESERVE)
+    return (
+        f"The H100 stays full. The H200 does not: {users} of {served('H200 SXM')['room']} users are in time, and the "
+        f"rest of its memory stands empty. It has {h200.memory / h100.memory:.1f} times the memory and "
+        f"{h200.bandwidth / h100.bandwidth:.1f} times the bandwidth, so reading all that is used takes "
+        f"{1e3 * sweep_seconds(h200):.0f} ms, not {1e3 * sweep_seconds(h100):.0f}.\n\n"
+        "Memory over bandwidth tells it for all of them, without a cost model: "
+        f"only {listed(full)} stay full. At {1e3 * LIMIT:.0f} ms time decided on the "
+        f"{listed([n for n in rest if full_step(CONTEXT, n)[1] > LIMIT])} alone."
+    )
+
+
+# the forecast, pass by pass -----------------------------------------------------------------------
 def forecast() -> str:
     """The signed misses of the published grid; in brackets those that the spread of the measurement may explain."""
     try:
@@ -424,26 +344,9 @@ def forecast() -> str:
     table = table_markdown(
         rows, ["pass, context", *(f"batch {b}" for b in batches)], "l" + "r" * len(batches)
     )
-    counts = []
-    for phase in ("prefill", "decode"):
-        some = [c for c in cells if c["phase"] == phase]
-        short_by, long_by = (
-            sum(sure(c) and (c["signed"] < 0) is side for c in some) for side in (True, False)
-        )
-        worst = max((abs(c["signed"]) for c in some if sure(c)), default=0.0)
-        sides = f"too short in {short_by}, too long in {long_by} of {len(some)}"
-        counts.append(f"{phase} {sides}, by {percent(worst)} at most")
-    return (
-        f"{table}\n\nIn brackets: the interval of the miss contains 0. **Outside: "
-        f"{'; '.join(counts)}.** Measured {record['date']}: {record['cpu']}, {record['threads']} threads."
-    )
-
-
-def sure(cell: dict[str, Any]) -> bool:
-    """Whether the miss's interval excludes 0."""
-    return bool(cell["signed_low"] * cell["signed_high"] > 0)
+    return f"{table}\n\nIn brackets: the interval of the miss contains 0. Outside: {sides(cells)}."
 
 
 def _miss(cell: dict[str, Any]) -> str:
-    text = percent(cell["signed"], signed=True)
+    text = percent(cell["signed"], signed=True).replace(" ", "\u00a0")
     return text if sure(cell) else f"({text})"

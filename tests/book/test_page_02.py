@@ -117,32 +117,3 @@ def test_a_roof_is_as_sure_as_its_looks():
         )
         rates = {n: Timing((n / (4.5e10 if n == 2**28 else 1.6e11),) * 6) for n in (2**23, 2**28)}
         assert words in ch02.control_text(rates, chip)
-
-
-def test_the_a100_loses_past_its_ridge_and_not_by_bandwidth_per_dollar():
-    """ "By bandwidth per dollar, and by room" stood above a table in which neither gives the order."""
-    a, h = chips.served("A100 80GB SXM"), chips.served("H100 SXM")
-    assert a["chip"].bandwidth / a["chip"].price_per_hour > h["chip"].bandwidth / h["chip"].price_per_hour
-    assert a["users"] == h["users"] and h["ridge"] > a["users"] > a["ridge"] and a["price"] > h["price"]
-    assert f"{cost.step_intensity(LLAMA, h['users'], 2048):.0f} FLOP/B" in chips.why_cheap()
-
-
-def test_only_the_l4_is_decided_by_the_limit():
-    slow = [name for name in chips.NAMES if chips.served(name)["room"] > (chips.served(name)["users"] or 0)]
-    assert slow == ["L4"] and "decides only L4:" in chips.reading()
-
-
-def test_ranks_that_the_prices_error_could_swap_are_not_stated():
-    some = [{"price": price} for price in (1.0, 1.2, 1.3, 2.6, 5.0)]
-    assert [[s["price"] for s in group] for group in chips.tiers(some, 1.5)] == [
-        [1.0, 1.2, 1.3],
-        [2.6],
-        [5.0],
-    ]
-    groups = chips.tiers(chips.priced(), 1.6)
-    assert [group[-1]["chip"].name for group in groups] == ["A100 80GB PCIe", "TPU v6e", "A10G"]
-
-
-def test_a_forecast_within_the_spread_stands_in_brackets():
-    cell = {"signed": -0.24, "signed_low": -0.27, "signed_high": 0.03}
-    assert chips._miss(cell) == "(−24 %)" and chips._miss(cell | {"signed_high": -0.1}) == "−24 %"

@@ -110,11 +110,13 @@ def published_table(rows: Sequence[Miss] | None = None) -> None:
     """Show a fold: by chip and phase, how many times the bound the measurements take, median and range."""
     lines = summary(misses() if rows is None else rows)
     cells = [
-        [named(chip), phase, n, f"{m:.2f}", f"{a:.2f} to {b:.2f}" if n > 1 else "–"]
+        [f"{named(chip)}, {phase} ({n})", f"{m:.1f}", f"{a:.1f} to {b:.1f}" if n > 1 else "–"]
         for chip, phase, n, m, a, b in lines
     ]
-    shown = table_markdown(cells, ["chip", "phase", "n", "measured / bound, median", "range"], "llrrr")
-    markdown(f"<details><summary>By chip and phase, nearest first</summary>\n\n{shown}\n\n</details>")
+    shown = table_markdown(cells, ["chip, phase (how many)", "median", "range"], "lrr")
+    markdown(
+        f"<details><summary>measured / bound by chip and phase, nearest first</summary>\n\n{shown}\n\n</details>"
+    )
 
 
 def published_rows(rows: Sequence[Miss] | None = None) -> None:
