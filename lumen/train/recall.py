@@ -9,6 +9,8 @@ Four layers of width 64 that differ in one thing only, what mixes the tokens: at
 window, a state by one of four rules, or three such layers and one of attention (`hybrid`). The number is the width of a
 key in a state, which holds 2 heads x key width x 32 numbers a layer. All see the same batches in the same order, of 4
 to 16 pairs.
+
+How the embeddings begin decides whether attention learns the task at all: see `new_model`.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ from .recall_task import NONE, Recall
 TASK = Recall(keys=32, values=32, noise=16)
 LAYERS, WIDTH, HEADS, WINDOW = 4, 64, 2, 16
 PAIRS = (4, 8, 16)
-RECIPE = Recipe(steps=2000, batch=32, context=64, peak_lr=5e-3, final_lr=1e-4, warmup=100, weight_decay=0.01)
+RECIPE = Recipe(steps=1000, batch=64, context=64, peak_lr=2e-3, final_lr=1e-4, warmup=100, weight_decay=0.01)
 ASKED = 1024  # sequences in a test; of each one question counts, so that the answers are independent
 NAMES = (
     "full", "window", "linear-8", "gated-8", "delta-8", "gated_delta-8", "hybrid-8",
@@ -66,13 +68,19 @@ def shape(name: str) -> ModelConfig:
 
 
 def new_model(config: ModelConfig, seed: int) -> Llama:
-    """Matrices normal with deviation 1/sqrt(inputs), residual outputs scaled down by the depth."""
+    """Matrices normal with deviation 1/sqrt(inputs), residual outputs scaled down by the depth, embeddings with 1.
+
+    With embeddings of 1/sqrt(width) attention stays where it answers with any value of the sequence for 900 steps to
+    more than 1,500 (4 pairs, three runs); with 1 it finds the key that stood before within 400 (three seeds of three).
+    Layers with a state have a convolution in front, which sees key and value together, and learn either way.
+    """
     torch.manual_seed(seed)
     model = Llama(config)
     for name, weight in model.named_parameters():
         if weight.dim() == 2:
             deep = (2 * config.num_layers) ** -0.5 if name.endswith(("out.weight", "down.weight")) else 1.0
-            torch.nn.init.normal_(weight, std=deep * weight.shape[1] ** -0.5)
+            std = 1.0 if name.startswith("embed") else deep * weight.shape[1] ** -0.5
+            torch.nn.init.normal_(weight, std=std)
     return model
 
 
