@@ -1,6 +1,7 @@
 """The explorers by themselves: their formulas against the golden files, and their controls by mouse and by keyboard."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from lumen.explore import (
     Quiz,
     RadixTree,
     Roofline,
+    StateMemory,
     Threshold,
     TileStepper,
 )
@@ -73,6 +75,16 @@ def test_cache_shape_formula(wide, modules):
     assert run(wide, modules, "cache_shape.js", "stored", [[c["asked"]] for c in own]) == [
         c["numbers"] for c in own
     ]
+
+
+def test_state_memory_walks_as_python_does(wide, modules):
+    cases = golden("state_memory")
+    for got, case in zip(
+        run(wide, modules, "state_memory.js", "walk", [[c["asked"]] for c in cases]), cases, strict=True
+    ):
+        for one, expected in zip(got, case["expected"], strict=True):
+            assert one["right"] == expected["right"]
+            assert one["error"] == pytest.approx(expected["error"], rel=1e-9, abs=1e-12)
 
 
 def test_paged_stepper_formula(wide, modules):
@@ -418,6 +430,20 @@ def test_cache_shape_puts_yours_among_the_published(show):
     assert "published models" in w.locator(".verdict").inner_text()
 
 
+def test_state_memory_corrects_what_has_changed(show):
+    explorer = StateMemory(width=16, pairs=12)
+    w = show(explorer)
+    assert w.locator("svg rect.right, svg rect.wrong").count() == 12 + 2  # with the legend's two
+    assert stat(w, "numbers in the state") == "256" and stat(w, "as keys and values") == "384"
+    w.get_by_role("radio", name="again, new value").check(force=True)
+    w.get_by_role("radio", name="correct", exact=True).check(force=True)
+    assert "comes back with an error of 0" in w.locator(".verdict").inner_text()
+    w.get_by_role("radio", name="add", exact=True).check(force=True)
+    assert not re.search(r"an error of 0(\.0\d*)?\.$", w.locator(".verdict").inner_text())
+    w.get_by_label("Pairs told").press("ArrowRight")
+    assert stat(w, "as keys and values") == "416"
+
+
 def test_quiz_answers_back(show):
     w = show(Quiz(QUIZ, id="t"))
     choice, numeric = w.locator("form").all()
@@ -454,6 +480,7 @@ def test_quiz_answers_back(show):
         RadixTree,
         TileStepper,
         CacheShape,
+        StateMemory,
         lambda: Quiz(QUIZ, id="t"),
     ],
 )

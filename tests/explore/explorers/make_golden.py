@@ -24,6 +24,7 @@ from lumen.explore.explorers import (
     queue_load,
     radix,
     roofline,
+    state_memory,
     threshold,
     tile_stepper,
 )
@@ -206,6 +207,19 @@ def shape_held(model: Held, context: int) -> dict[str, Any]:
     return {"held": asked, "expected": cache_shape.holds(model, context, 2.0, 80e9)}
 
 
+def state_cases() -> list[dict[str, Any]]:
+    """Every rule, more and fewer pairs than the state is wide, and the first key told once more."""
+    explorer = state_memory.StateMemory()
+    drawn = {name: explorer.state[name][:13] for name in ("keys", "values")}
+    cases: list[dict[str, Any]] = []
+    for rule in state_memory.RULES:
+        for width, pairs, changed in ((4, 1, False), (8, 12, False), (8, 12, True), (32, 5, True)):
+            asked = drawn | {"width": width, "pairs": pairs, "rule": rule, "changed": changed}
+            found = [asdict(one) for one in state_memory.walk(**asked)]
+            cases.append({"asked": asked | {"decay": state_memory.DECAY}, "expected": found})
+    return cases
+
+
 FILES = {
     "roofline": roofline_cases,
     "cache_size": cache_cases,
@@ -217,6 +231,7 @@ FILES = {
     "knee": knee_cases,
     "tile_stepper": tile_cases,
     "cache_shape": shape_cases,
+    "state_memory": state_cases,
 }
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from lumen.explore.explorers import (
     queue_load,
     radix,
     roofline,
+    state_memory,
     threshold,
     tile_stepper,
 )
@@ -74,6 +75,40 @@ def test_tile_stepper(case):
     weights = [math.exp(score - top) for score in case["scores"]]
     whole = sum(w * v for w, v in zip(weights, case["values"], strict=True)) / sum(weights)
     assert found[-1].out == pytest.approx(whole, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "case",
+    cases("state_memory"),
+    ids=lambda c: "{rule}-{width}-{pairs}-{changed}".format(**c["asked"]),
+)
+def test_state_memory(case):
+    """Python against the file, and the errors against `lumen.attention.linear` on the same rows."""
+    asked = {name: value for name, value in case["asked"].items() if name != "decay"}
+    found = state_memory.walk(**asked)
+    for one, expected in zip(found, case["expected"], strict=True):
+        same(vars(one), expected)
+    torch = pytest.importorskip("torch")
+    from lumen.attention.linear import recurrent
+
+    count = asked["pairs"] + asked["changed"]
+    k, v = (
+        torch.nn.functional.normalize(torch.tensor(asked[n][:count]).double()[:, : asked["width"]], dim=-1)
+        for n in ("keys", "values")
+    )
+    if asked["changed"]:
+        k[-1] = k[0]
+    ones = torch.ones(1, 1, count)
+    _, state = recurrent(
+        k[None, None], k[None, None], v[None, None],
+        log_decay=math.log(case["asked"]["decay"]) * ones if asked["rule"].startswith("gated") else None,
+        beta=ones if "delta" in asked["rule"] else None,
+    )  # fmt: skip
+    told = v[: asked["pairs"]].clone()
+    if asked["changed"]:
+        told[0] = v[-1]
+    far = (k[: asked["pairs"]] @ state[0, 0] - told).square().sum(-1)
+    assert [one.error for one in found] == pytest.approx(far.tolist(), rel=1e-6, abs=1e-9)
 
 
 @pytest.mark.parametrize("case", cases("kv_stepper"), ids=lambda c: f"{c['prompt']}+{c['answer']}")

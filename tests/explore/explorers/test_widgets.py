@@ -17,6 +17,7 @@ from lumen.explore import (
     RadixTree,
     Roofline,
     Rows,
+    StateMemory,
     Threshold,
     TileStepper,
 )
@@ -54,7 +55,7 @@ def loaded(name, slow):
 LOADED = [loaded("fast", 0.02), loaded("slow", 0.1)]
 MAKERS = [
     Roofline, KVStepper, CacheSize, PagedStepper, RadixTree, lambda: Threshold(PAIRS), QueueLoad,
-    lambda: Knee(LOADED), TileStepper, CacheShape,
+    lambda: Knee(LOADED), TileStepper, CacheShape, StateMemory,
     lambda: Quiz([CHOICE, NUMERIC], id="t"),
     lambda: Rows({1: (34.0, 1.0), 16: (45.0, 1.3)}, start=16, where="here"),
 ]  # fmt: skip
@@ -85,6 +86,7 @@ def test_html_is_reproducible_and_asks_nobody(make):
         "rows.js",
         "tile_stepper.js",
         "cache_shape.js",
+        "state_memory.js",
     ],
 )
 def test_inlined_module_has_one_default(name):
@@ -143,6 +145,9 @@ MEASURED = {"chip": "L4", "model": "llama-3-8b", "format": "bf16", "phase": "dec
         (lambda: TileStepper(block=3), "block is one of"),
         (lambda: CacheShape([]), "beside which models"),
         (lambda: CacheShape(memory=0), "some memory"),
+        (lambda: StateMemory(width=5), "width is one of"),
+        (lambda: StateMemory(pairs=41), "from 1 to 40"),
+        (lambda: StateMemory(rule="mamba"), "rule is one of"),
         (lambda: PagedStepper(size=3), "not 3"),
         (lambda: PagedStepper(events=["go"]), "no event 'go'"),
         (lambda: RadixTree(page=3), "page is one of"),

@@ -1,0 +1,559 @@
+"""What chapter 14 shows of states: pairs that they hold, rules to write, what was learned, what a token costs."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lumen import cost
+from lumen.bench import Estimate, miss, says, sentence
+from lumen.bench.numbers import percent
+from lumen.config import ModelConfig
+from lumen.explore.figures.theme import (
+    figure,
+    label_line,
+    log_axis,
+    nice_ticks,
+    palette,
+    percent_axis,
+)
+from lumen.explore.prose.boxes import milliseconds
+from lumen.pages.ch11 import size
+from lumen.parts import LinearLayers
+from lumen.timing import Timing
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+Table = tuple[list[list[Any]], list[str], str]
+Kept = Mapping[str, Any]
+NOT_PUBLISHED = (
+    "These numbers come from a published measurement, `{name}`, which this copy of the course does not have: "
+    "`{command}` makes it."
+)
+COMMANDS = {
+    "recall": "python -m lumen.train.recall` and then `python -m lumen.train.recall --publish",
+    "linear_decode": "python benchmarks/linear_decode.py",
+    "sparse_recall": "python benchmarks/sparse_recall.py",
+}
+
+
+def not_published(name: str) -> str:
+    return NOT_PUBLISHED.format(name=name, command=COMMANDS[name])
+
+
+def evidence(name: str) -> Kept | None:
+    """The data of a published measurement, None where this copy has none."""
+    from lumen.bench import load_evidence
+
+    try:
+        found: Kept = load_evidence(name)["data"]
+    except FileNotFoundError:
+        return None
+    return found
+
+
+def estimate(fields: Kept) -> Estimate:
+    """An estimate as it lies in a file."""
+    return Estimate(fields["value"], fields["low"], fields["high"], fields["n"], fields.get("unit", ""))
+
+
+def apart(a: Estimate, b: Estimate, unit: str = "points") -> Estimate:
+    """A share less another in points, with the widest interval that the two allow."""
+    value, low, high = a.value - b.value, a.low - b.high, a.high - b.low
+    return Estimate(100 * value, 100 * low, 100 * high, min(a.n, b.n), unit)
+
+
+# the opening --------------------------------------------------------------------------------------
+def opening(width: int = 64) -> str:
+    """A phone book in a state that adds and in one that corrects: what comes back for a name that was told twice."""
+    from lumen.explore.labs.phone_book import BOOK, PhoneBook, lines_of
+
+    front, lines = PhoneBook(), lines_of(BOOK)
+    added, corrected = (front.run(BOOK, rule, width) for rule in ("linear", "delta"))
+    (name, old), (_, new) = lines[0], lines[-1]
+    others = ", ".join(f"{one} {number}" for one, number in lines[1:-1])
+    came = ", ".join(f"{one} {added.answers[one]}" for one, _ in lines[1:-1])
+    return (
+        f"A state of {width} × {width} numbers is told digit by digit: {name} {old}, {others}. Then {name} moves: "
+        f"{name} "
+        f"{new}. Asked for all three, it answers {came}, and for {name} **{added.answers[name]}**, a number that "
+        f"nobody "
+        f"has told it. A second state, as large, told the same, answers {corrected.answers[name]}. Its rule has one "
+        "subtraction more."
+    )
+
+
+# states and caches --------------------------------------------------------------------------------
+def layers_table() -> Table:
+    """What a layer keeps of a sequence as a state, and what attention keeps of a token, in three models."""
+    models = (
+        ("the small ones below", 2, 8, 32, 4, 2 * 2 * 32 * 4),
+        ("the timed ones below", 8, 64, 64, 4, 2 * 8 * 64 * 4),
+        ("Kimi Linear", 32, 128, 128, 4, (512 + 64) * 2),
+    )
+    rows: list[list[Any]] = []
+    for symbol, what, value in (
+        ("$H$", "heads, each with a state of its own", lambda m: f"{m[1]}"),
+        ("$D$", "width of a key", lambda m: f"{m[2]}"),
+        ("$D_v$", "width of a value", lambda m: f"{m[3]}"),
+        ("$b$", "bytes of a number in a state", lambda m: f"{m[4]}"),
+        ("$H\\,D\\,D_v\\,b$", "a state, whatever was told", lambda m: size(state(m))),
+        ("$\\kappa$", "a token, where a layer attends instead", lambda m: size(m[5])),
+        ("$H\\,D\\,D_v\\,b / \\kappa$", "a state, in tokens", lambda m: f"{state(m) / m[5]:,.0f}"),
+    ):
+        rows.append([symbol, *(value(m) for m in models), what])
+    return rows, ["", *(m[0] for m in models), "in one layer"], "lrrrl"
+
+
+def state(model: Sequence[Any]) -> float:
+    _, heads, keys, values, each, _ = model
+    return float(heads * keys * values * each)
+
+
+# capacity -----------------------------------------------------------------------------------------
+def half_full(dim: int) -> int:
+    """The first number of pairs whose expected squared error is above a half: (n - 1) / D."""
+    return dim // 2 + 2
+
+
+def capacity_title(found: Sequence[float], dim: int) -> str:
+    return (
+        f"{dim} × {dim} numbers, and the answers are off by more than a half from pair "
+        f"{statistics.median(found):.0f} on"
+    )
+
+
+def capacity_story(dim: int, shares: Mapping[int, float]) -> str:
+    """Where the error comes from, what the same numbers would hold as keys and values, and what a decision survives."""
+    half = dim // 2
+    many = max(shares)
+    return (
+        "The key that asks meets its own pair with weight 1, and each of the others with $k \\cdot k_s$: what was said "
+        f"there leaks in. Two random directions in $D$ dimensions have a squared overlap of $1/D$ on average, so $n$ "
+        f"pairs leave an error of $(n - 1)/D$: a half at $1 + D/2 = {half + 1}$ pairs, and the next one is above "
+        f"it.\n\n"
+        f"Is that many? *A cache of the same size holds as many pairs without an error*: {half} keys and {half} values "
+        f"of {dim} numbers are {2 * half * dim:,} numbers, and the state has {dim * dim:,}. A state is no better "
+        "memory than a cache. It is one that does not grow.\n\n"
+        f"And it does not break, it blurs. If a value is one of ten digits, an error of a half seldom makes another "
+        f"digit the nearest: of {half} digits {percent(shares[half])} come back right, of {many} still "
+        f"{percent(shares[many])}. A phone number of ten digits is safe. A phone book is not."
+    )
+
+
+def shares_figure(shares: Mapping[int, Mapping[int, float]]) -> go.Figure:
+    """Digits that come back right against the digits told: width -> digits -> share."""
+    widest = max(shares)
+    told = sorted(shares[widest])
+    fig = figure(
+        f"A state forgets by degrees: of {told[-1]} digits {widest} × {widest} numbers still give back "
+        f"{percent(shares[widest][told[-1]])}",
+        x="digits told",
+        y="digits that come back right",
+        log_x=True,
+        height=380,
+    )
+    for (width, found), color in zip(
+        shares.items(), (palette.orange, palette.green, palette.blue), strict=False
+    ):
+        y = [found[n] for n in told]
+        fig.add_scatter(x=told, y=y, mode="lines+markers", line_color=color)
+        at = next(i for i, share in enumerate(y) if share < 0.93 or i == len(y) - 1)
+        label_line(fig, told[at], y[at], f"  D = {width}", color, anchor="left", shift=8)
+    log_axis(fig, "x", told)
+    percent_axis(fig)
+    fig.update_yaxes(range=[0, 1.04])
+    return fig
+
+
+# four ways to write -------------------------------------------------------------------------------
+RULES = {
+    "linear": ("add", "$S + k^\\top v$"),
+    "gated": ("fade, then add", "$aS + k^\\top v$"),
+    "delta": ("correct", "$S + \\beta k^\\top (v - kS)$"),
+    "gated_delta": ("fade, then correct", "$aS + \\beta k^\\top (v - k\\,aS)$"),
+}
+
+
+def rules_table() -> Table:
+    """The four rules and where they come from."""
+    sources = {
+        "linear": "[Katharopoulos 2020](https://arxiv.org/abs/2006.16236); Lightning Attention (MiniMax-01) fades too",
+        "gated": "[gated linear attention](https://arxiv.org/abs/2312.06635), "
+        "[Mamba-2](https://arxiv.org/abs/2405.21060)",
+        "delta": "[Schlag 2021](https://arxiv.org/abs/2102.11174), [DeltaNet](https://arxiv.org/abs/2406.06484)",
+        "gated_delta": "[Gated DeltaNet](https://arxiv.org/abs/2412.06464): Qwen3-Next; a gate for each channel: "
+        "Kimi Linear",
+    }
+    rows = [
+        [name.replace("_", " "), words, formula, sources[name]] for name, (words, formula) in RULES.items()
+    ]
+    return rows, ["rule", "a write will", "the new state", "in"], "llll"
+
+
+TELLINGS = {
+    "directions of their own": {},
+    "keys that resemble each other": {"common": 0.25},
+    "each told twice, the second counts": {"twice": True},
+    "behind 512 pairs of small talk": {"before": 512},
+}
+
+
+def told_apart(share: Mapping[tuple[str, str], float]) -> Table:
+    """Digits right by telling (rows) and rule (columns)."""
+    rows = [[telling, *(percent(share[telling, rule]) for rule in RULES)] for telling in TELLINGS]
+    return rows, ["keys", *(name.replace("_", " ") for name in RULES)], "lrrrr"
+
+
+# what was learned ---------------------------------------------------------------------------------
+KINDS = {
+    "full": "attention to everything",
+    "window": "attention to the last 16",
+    "linear-8": "state, add",
+    "gated-8": "state, fade and add",
+    "delta-8": "state, correct",
+    "gated_delta-4": "state, fade and correct, D = 4",
+    "gated_delta-8": "state, fade and correct",
+    "gated_delta-16": "state, fade and correct, D = 16",
+    "gated-16": "state, fade and add, D = 16",
+    "hybrid-8": "three of states, one of attention",
+}
+LEARNED = 0.9  # a model that answers less of the shortest test has not learned the task
+
+
+def models_of(kept: Kept) -> dict[str, Kept]:
+    found = {row["name"]: row for row in kept["models"]}
+    return {name: found[name] for name in KINDS if name in found}
+
+
+def right(row: Kept, pairs: int) -> Estimate:
+    """Share of the questions about so many pairs that a model answers right."""
+    return estimate(row["accuracy"][str(pairs)])
+
+
+def bytes_of(row: Kept) -> float:
+    """What a sequence of the longest test keeps in memory. [B]"""
+    return float(row["grows"] + row["fixed"])
+
+
+@sentence(
+    example={"one": "the one", "other": "the other"},
+    at=0.0,
+    unit="points",
+    effect=20.0,
+    more_words=["more right"],
+    less_words=["fewer right"],
+)
+def ahead(est: Estimate, one: str, other: str) -> str:
+    """A model's share of right answers less another's."""
+    return says(
+        est,
+        at=0.0,
+        worth=1.0,
+        more=f"{one} gets {{x}} of a hundred more right than {other} (at least {{low}})",
+        same=f"between {one} and {other} this test shows no difference ({{estimate}})",
+        less=f"{one} gets fewer right than {other}: {{x}} of a hundred (at most {{high}})",
+    )
+
+
+def compared(a: Estimate, b: Estimate, one: str, other: str) -> str:
+    """Two shares of right answers, the larger one first."""
+    if a.value < b.value:
+        a, b, one, other = b, a, other, one
+    return ahead(apart(a, b), one, other)
+
+
+def recall_table(kept: Kept, names: Sequence[str]) -> Table:
+    """Bytes that a sequence keeps, and right answers by the number of pairs."""
+    found, pairs = models_of(kept), kept["pairs"]
+    rows = [
+        [KINDS[name], size(bytes_of(found[name])), *(percent(right(found[name], n).value) for n in pairs)]
+        for name in names
+        if name in found
+    ]
+    return (
+        rows,
+        ["tokens are mixed by", "a sequence", *(f"{n} pairs" for n in pairs)],
+        "lr" + "r" * len(pairs),
+    )
+
+
+def unlearned(kept: Kept) -> list[str]:
+    """Models that fail the shortest test: of their memory nothing follows."""
+    fewest = min(kept["pairs"])
+    return [name for name, row in models_of(kept).items() if right(row, fewest).value < LEARNED]
+
+
+def learned_story(kept: Kept) -> str:
+    """The four rules at equal bytes, and the widths, by intervals."""
+    found, most = models_of(kept), max(kept["pairs"])
+    shown = {name: right(row, most) for name, row in found.items()}
+    pairs = [
+        ("gated-8", "linear-8", "a state that fades", "one that adds"),
+        ("delta-8", "gated-8", "one that corrects", "one that fades"),
+        ("gated_delta-8", "delta-8", "doing both", "correcting alone"),
+        ("gated_delta-16", "gated_delta-4", "$D = 16$", "$D = 4$"),
+    ]
+    words = [compared(shown[a], shown[b], x, y) for a, b, x, y in pairs if {a, b} <= set(shown)]
+    text = f"With {most} pairs: " + "; ".join(words) + "."
+    if bad := unlearned(kept):
+        few = min(kept["pairs"])
+        text += (
+            f"\n\nWho misses more than {percent(1 - LEARNED)} of {few} pairs has not learned the *task* in these "
+            f"steps, and "
+            f"says nothing about memory: {', '.join(f'`{name}`' for name in bad)}."
+        )
+    return text
+
+
+def hybrid_title(kept: Kept) -> str:
+    found, most = models_of(kept), max(kept["pairs"])
+    one, other = (right(found[name], most) for name in ("hybrid-8", "gated_delta-8"))
+    return f"{most} pairs: {percent(one.value)} with one layer of attention in four, {percent(other.value)} without"
+
+
+def hybrid_story(kept: Kept) -> str:
+    found, most = models_of(kept), max(kept["pairs"])
+    hybrid, states = found["hybrid-8"], found["gated_delta-8"]
+    text = (
+        f"{compared(right(hybrid, most), right(states, most), 'the hybrid', 'four layers of states')}. It keeps "
+        f"{size(hybrid['grows'])} of keys and values for a sequence of this test and {size(hybrid['fixed'])} of states"
+    )
+    if "full" in found:
+        full = found["full"]
+        text += (
+            f", {bytes_of(full) / bytes_of(hybrid):.1f} times less than four layers of attention; "
+            f"{compared(right(hybrid, most), right(full, most), 'the hybrid', 'those')}"
+        )
+    return text[0].upper() + text[1:] + "."
+
+
+# what a token costs -------------------------------------------------------------------------------
+WAYS = ("full", "window", "linear", "hybrid")
+SAID = {"full": "full", "window": "window of 512", "linear": "states", "hybrid": "three to one"}
+
+
+def timed(kind: str) -> ModelConfig:
+    """The model that benchmarks/linear_decode.py times under this name."""
+    share = {"linear": 8, "hybrid": 3}.get(kind, 0)
+    layers = tuple(i for i in range(8) if share == 8 or i % 4 < share)
+    linear = LinearLayers(layers, "gated_delta", 8, 64, 64) if layers else None
+    return ModelConfig(
+        kind, 1024, 8, 512, 8, 8, 64, 1536, 16_640, window=512 if kind == "window" else None, linear=linear
+    )
+
+
+def step_bytes(kind: str, context: int) -> float:
+    """Weights, keys and values read by a step of batch 1, and states read and written. [B]"""
+    config = timed(kind)
+    states = 2 * cost.state_bytes(config, dtype="fp32")
+    return cost.weight_bytes(config, "fp32") + cost.kv_bytes(config, context, dtype="fp32") + states
+
+
+def seconds_of(row: Kept, kind: str) -> Timing:
+    return Timing(tuple(row["seconds"][kind]["samples"]))
+
+
+def gain_of(row: Kept, kind: str) -> tuple[Estimate, float]:
+    """How many times as fast as full attention a step is: measured, and by the bytes."""
+    context = row["context"]
+    won = Estimate.ratio(seconds_of(row, "full"), seconds_of(row, kind))
+    return won, step_bytes("full", context) / step_bytes(kind, context)
+
+
+def decode_table(kept: Kept) -> Table:
+    """A step of full attention, and how many times as fast the others are; in brackets by the bytes."""
+    rows = []
+    for row in kept["rows"]:
+        cells = [f"{row['context']:,}", milliseconds(seconds_of(row, "full").median)]
+        for kind in WAYS[1:]:
+            won, said = gain_of(row, kind)
+            cells.append(f"{won.value:.2f} × ({said:.2f})")
+        rows.append(cells)
+    return rows, ["tokens before", *(SAID[kind] for kind in WAYS)], "rrrrr"
+
+
+def decode_figure(kept: Kept) -> go.Figure:
+    rows = kept["rows"]
+    contexts = [row["context"] for row in rows]
+    flat = seconds_of(rows[-1], "linear").median / seconds_of(rows[0], "linear").median
+    long = seconds_of(rows[-1], "full").median / seconds_of(rows[0], "full").median
+    fig = figure(
+        f"{contexts[-1] // contexts[0]} times the context: a step takes {long:.1f} times as long with full attention, "
+        f"{flat:.2f} times with states",
+        x="tokens before the step",
+        y="decode step (ms)",
+        log_x=True,
+        log_y=True,
+        height=420,
+    )
+    shown = []
+    for kind, color in zip(WAYS, (palette.orange, palette.grey, palette.blue, palette.green), strict=True):
+        times = [seconds_of(row, kind) for row in rows]
+        y = [1e3 * t.median for t in times]
+        shown += y
+        fig.add_scatter(
+            x=contexts, y=y, mode="lines+markers", line_color=color, name=SAID[kind], showlegend=True
+        )
+    log_axis(fig, "x", contexts)
+    log_axis(fig, "y", nice_ticks(min(shown), max(shown)))
+    fig.update_layout(showlegend=True, legend={"orientation": "h", "y": -0.28})
+    return fig
+
+
+@sentence(example={"context": 512, "what": "states"}, more_words=["times as fast"], less_words=["slower"])
+def faster(est: Estimate, context: int, what: str) -> str:
+    """Full attention's step over another's."""
+    at = f"Behind {context:,} tokens {what} make a step "
+    return says(
+        est,
+        more=at + "{x} times as fast as full attention ({low} to {high}, n = {n})",
+        same=at + "no faster and no slower that this run can show ({estimate})",
+        less=at + "{size} slower than full attention ({estimate})",
+    )
+
+
+def decode_story(kept: Kept) -> str:
+    rows = kept["rows"]
+    words = []
+    low = (
+        "A layer of states starts many small operators where attention starts one; how much of the miss that is, "
+        "is not "
+        "told apart here."
+    )
+    high = (
+        "Attention writes and reads its scores as well; how much of the miss that is, is not told apart here."
+    )
+    for row in (rows[0], rows[-1]):
+        won, said = gain_of(row, "linear")
+        words.append(
+            f"{faster(won, row['context'], 'states')}. By the bytes: {miss(said, won, why_low=high, why_high=low)}"
+        )
+    last = rows[-1]
+    held = ", ".join(f"{size(last['held'][kind])} ({SAID[kind]})" for kind in WAYS)
+    words.append(f"What a sequence holds behind {last['context']:,} tokens: {held}.")
+    return "\n\n".join(words)
+
+
+# where states lose --------------------------------------------------------------------------------
+def prompt_flops(tokens: int) -> tuple[float, float]:
+    """FLOPs of one layer of the timed models over a prompt: attention under a causal mask, and states by chunks."""
+    full, linear = timed("full"), timed("linear")
+    attention = 4 * full.head_dim * full.num_heads * cost.causal_pairs(tokens)
+    return float(attention), tokens * cost.state_flops(linear, cost.linear.CHUNK) / linear.num_layers
+
+
+@sentence(example={"tokens": 256}, more_words=["longer"], less_words=["sooner"])
+def chunks_over_attention(est: Estimate, tokens: int) -> str:
+    """A prompt through states over one through attention."""
+    at = f"A prompt of {tokens:,} tokens: states take "
+    return says(
+        est,
+        more=at + "{x} times as long as attention, so longer ({low} to {high}, {n} rounds)",
+        same=at + "as long as attention, as far as this run can show ({estimate})",
+        less=at + "{x} of attention's time: done sooner ({low} to {high}, {n} rounds)",
+    )
+
+
+def prompts_story(times: Mapping[int, Mapping[str, Timing]]) -> str:
+    words = []
+    low = "States need many small products, chunk after chunk; attention is one operator of the library."
+    for tokens, some in times.items():
+        ratio = Estimate.ratio(some["states"], some["attention"])
+        flops = prompt_flops(tokens)
+        said = flops[1] / flops[0]
+        words.append(
+            f"{chunks_over_attention(ratio, tokens)}. By FLOPs: {miss(said, ratio, why_low=low, why_high=low)}"
+        )
+    return "\n\n".join(words)
+
+
+def snapshots_table() -> Table:
+    """What a prefix cache keeps so that a prompt can be cut anywhere, or at the end of every so many tokens."""
+    config, tokens = timed("linear"), 8192
+    attention = cost.kv_bytes(timed("full"), tokens, dtype="fp32")
+    rows = [["keys and values of attention", "anywhere", size(attention), "1 ×"]]
+    for every in (16, 256, 2048):
+        kept = tokens // every * cost.state_bytes(config, dtype="fp32")
+        rows.append(
+            [
+                f"a state for every {every:,} tokens",
+                f"at {every:,}, {2 * every:,}, …",
+                size(kept),
+                f"{kept / attention:.2g} ×",
+            ]
+        )
+    return rows, ["kept", "can be cut", f"{tokens:,} tokens", "over keys and values"], "llrr"
+
+
+# recap --------------------------------------------------------------------------------------------
+def takeaway(dim: int) -> str:
+    return (
+        f"**Takeaway.** {dim} × {dim} numbers hold {dim // 2} random pairs at an error of a half, as many as "
+        f"would fit in "
+        "them word for word. What a state saves it saves by not growing; what it may forget is decided when it is "
+        "written, "
+        "before anybody knows the question."
+    )
+
+
+def recap(dim: int, half: float, recall: Kept | None, decode: Kept | None, sparse: Kept | None) -> str:
+    from lumen.pages import ch14_sparse
+
+    lines = [
+        f"- **A state is a sum.** One matrix a head, written by $k^\\top v$ and read by $q$: an error of a half from "
+        f"{half:.0f} random pairs on at $D = {dim}$, which is as many as a cache of the same size holds.",
+        "- **Two forms, one rule.** Token by token for a step, by chunks for a prompt; padding neither writes nor "
+        "fades.",
+    ]
+    if recall is not None:
+        found, most = models_of(recall), max(recall["pairs"])
+        shown = [
+            f"{percent(right(found[name], most).value)} {words}"
+            for name, words in (("linear-8", "by adding"), ("delta-8", "by correcting"),
+                                ("hybrid-8", "with one layer of attention in four"))
+            if name in found
+        ]  # fmt: skip
+        lines.append(f"- **How it writes counts:** {most} pairs, {', '.join(shown)}.")
+    if decode is not None:
+        last = decode["rows"][-1]
+        won = gain_of(last, "linear")[0]
+        lines.append(
+            f"- **A token costs the same at any context:** behind {last['context']:,} tokens a step with states takes "
+            f"1/{won.value:.1f} of full attention's time and holds {size(last['held']['linear'])} instead of "
+            f"{size(last['held']['full'])}."
+        )
+    if sparse is not None:
+        lines.append(ch14_sparse.recap_line(sparse))
+    return "\n".join(lines)
+
+
+PRODUCTION = [
+    (
+        "vllm",
+        "states lie in pages beside keys and values: a page of keys is made so large that a state fits in it, and "
+        "prefixes are shared at the ends of such pages",
+        "`--enable-prefix-caching`, `--mamba-ssm-cache-dtype`",
+        "design/hybrid_kv_cache_manager/",
+    ),
+    (
+        "sglang",
+        "two pools, one for states and one for keys; a radix tree whose nodes may hold a state",
+        "`--mamba-full-memory-ratio`, `--max-mamba-cache-size`, `--mamba-scheduler-strategy`",
+        "basic_usage/qwen3",
+    ),
+    (
+        "tensorrt-llm",
+        "DSA for models that were trained with it, RocketKV for those that were not",
+        "`sparse_attention_config`",
+        "features/sparse-attention.html",
+    ),
+    (
+        "llama.cpp",
+        "states of a prompt are kept at a few points, to go back to",
+        "`--ctx-checkpoints`",
+        "tools/server/README.md",
+    ),
+]

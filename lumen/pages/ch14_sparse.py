@@ -1,0 +1,319 @@
+"""What chapter 14 shows of selections: what they catch of attention, what they read, all methods in one table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lumen.attention.sparse.work import Heads
+from lumen.bench import Estimate, says, sentence
+from lumen.bench.numbers import percent
+from lumen.explore.figures.theme import figure, log_axis, palette, percent_axis
+from lumen.pages import ch14
+from lumen.pages.ch11 import size
+from lumen.pages.ch14 import Kept, Table, apart, estimate
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+LLAMA = Heads(query=32, kv=8, key=128, value=128)  # a layer of Llama-3-8B, 16 bits
+SELECTIONS = {
+    "heaviest": "the heaviest, picked afterwards",
+    "indexer": "an indexer, warmed up (DSA)",
+    "bound": "blocks, by their channels' bounds (Quest)",
+    "compressed": "blocks, by compressed keys (NSA)",
+    "mean": "blocks, by their mean (MoBA)",
+    "newest and first": "the newest, and the first four",
+    "newest": "the newest",
+    "random": "any",
+    "indexer untrained": "an indexer, as it was drawn",
+}
+
+
+# which keys are read ------------------------------------------------------------------------------
+def patterns(tokens: int = 48) -> dict[str, tuple[str, list[list[bool]]]]:
+    """What four methods let each of `tokens` queries read, for `ch14_picture.maps`, 16 keys at most. Queries and keys
+    are random where they decide."""
+    import torch
+
+    from lumen.attention.core import visible
+    from lumen.attention.sparse import BigBird
+    from lumen.attention.sparse import recall as rc
+
+    pos = torch.arange(tokens)[None]
+    draw = torch.Generator().manual_seed(1)
+    drift = torch.randn(tokens, 16, generator=draw).cumsum(0)  # a text's neighbours resemble each other
+    keys = (drift / drift.norm(dim=-1, keepdim=True))[None, None]
+    queries = keys[:, :, torch.randint(tokens, (tokens,), generator=draw)]
+    window = visible(pos, pos, 12) | (visible(pos, pos) & (pos < 4)[:, None, None])
+    bird = BigBird(block=4, near=1, first=1, drawn=1)
+    blocks = bird.reads(1, pos, tokens // 4).repeat_interleave(4, -1) & visible(pos, pos)
+    found = {
+        "Longformer": ("a window, some first ones", window),
+        "BigBird": ("blocks: near, first, drawn", blocks),
+        "MoBA": ("blocks, by their mean key", rc.by_mean(queries, keys, pos, pos, 16, 4)),
+        "DSA": (
+            "tokens, by an indexer",
+            rc.by_index(queries, keys[:, 0], torch.ones(1, tokens, 1), pos, pos, 16),
+        ),
+    }
+    return {name: (words, seen[0, 0].tolist()) for name, (words, seen) in found.items()}
+
+
+# what is caught -----------------------------------------------------------------------------------
+def caught(kept: Kept, selection: str, budget: int, what: str = "mass") -> Estimate:
+    (one,) = (c for c in kept["cells"] if (c["selection"], c["budget"]) == (selection, budget))
+    return estimate(one[what])
+
+
+def budgets_of(kept: Kept) -> list[int]:
+    return sorted({cell["budget"] for cell in kept["cells"]})
+
+
+def alike(kept: Kept, budget: int) -> float:
+    """The share of `budget` keys if all keys weighed alike: queries stand in the second half of a text."""
+    length = kept["length"]
+    places = range(length // 2, length)
+    return sum(min(1.0, budget / (place + 1)) for place in places) / len(places)
+
+
+def heaviest_title(kept: Kept, budget: int) -> str:
+    share = caught(kept, "heaviest", budget).value
+    return f"{budget} of {kept['length']:,} keys hold {percent(share, 1)} of the weight"
+
+
+def heaviest_story(kept: Kept, budget: int) -> str:
+    share = caught(kept, "heaviest", budget)
+    return (
+        f"{percent(share.value, 1)} ({percent(share.low, 1)} to {percent(share.high, 1)}, the median of {share.n} "
+        f"texts) in "
+        f"{percent(alike(kept, budget))} of what a query may read. So most of what is read is read for nothing, and "
+        "whoever knew *which* could leave it. But this selection is no method: it has computed every score in order to "
+        "know which were the largest. A method has to tell from less."
+    )
+
+
+def caught_table(kept: Kept) -> Table:
+    """Share of the weight that each selection catches, by budget."""
+    budgets = budgets_of(kept)
+    names = [name for name in SELECTIONS if any(c["selection"] == name for c in kept["cells"])]
+    names.sort(key=lambda name: -caught(kept, name, budgets[1]).value)
+    rows = [[SELECTIONS[name], *(percent(caught(kept, name, b).value) for b in budgets)] for name in names]
+    return rows, ["read", *(f"{b:,} keys" for b in budgets)], "l" + "r" * len(budgets)
+
+
+def caught_figure(kept: Kept) -> go.Figure:
+    budgets = budgets_of(kept)
+    best, any_ = (caught(kept, name, budgets[0]).value for name in ("heaviest", "random"))
+    fig = figure(
+        f"{budgets[0]} keys: between {percent(any_)} of the weight at random and {percent(best)} at best",
+        x="keys that a query reads",
+        y="share of attention's weight",
+        log_x=True,
+        height=420,
+    )
+    for name, words, color in (
+        ("heaviest", "the heaviest", palette.grey), ("indexer", "indexer", palette.blue),
+        ("mean", "blocks by mean", palette.green), ("random", "any", palette.orange),
+    ):  # fmt: skip
+        found = [caught(kept, name, b) for b in budgets]
+        fig.add_scatter(
+            x=budgets, y=[e.value for e in found], mode="lines+markers", line_color=color, name=words, showlegend=True,
+            error_y={"array": [e.high - e.value for e in found], "arrayminus": [e.value - e.low for e in found]},
+        )  # fmt: skip
+    log_axis(fig, "x", budgets)
+    percent_axis(fig)
+    fig.update_yaxes(range=[0, 1.04])
+    fig.update_layout(showlegend=True, legend={"orientation": "h", "y": -0.28})
+    return fig
+
+
+@sentence(
+    example={"one": "one", "other": "the other"},
+    at=0.0,
+    unit="points",
+    effect=20.0,
+    more_words=["points more"],
+    less_words=["points less"],
+)
+def catches(est: Estimate, one: str, other: str) -> str:
+    """A selection's share of the weight less another's."""
+    return says(
+        est,
+        at=0.0,
+        worth=0.5,
+        more=f"{one} catches {{x}} points more than {other} (at least {{low}})",
+        same=f"{one} and {other} are not told apart ({{estimate}})",
+        less=f"{one} catches {{x}}, so points less than {other} (at most {{high}})",
+    )
+
+
+def caught_story(kept: Kept, budget: int) -> str:
+    """The selections beside their baselines at one budget, by intervals."""
+
+    def over(a: str, b: str, one: str, other: str) -> str:
+        return catches(apart(caught(kept, a, budget), caught(kept, b, budget)), one, other)
+
+    return (
+        f"With {budget} keys: "
+        f"{over('newest and first', 'newest', 'keeping the first four beside the newest', 'the newest alone')}: "
+        "the model looks at its first token whatever it says, and whoever compares selections has to give all of them "
+        "that block.\n\n"
+        f"{over('mean', 'newest and first', 'Choosing blocks by their mean key', 'that baseline')}; "
+        f"{over('compressed', 'mean', 'means of smaller pieces', 'one mean a block')}; "
+        f"{over('bound', 'mean', 'Quest’s bound', 'the mean')}. "
+        f"{over('indexer', 'mean', 'The indexer', 'that mean')}, and "
+        f"{over('indexer', 'indexer untrained', 'warmed up it', 'it did as it was drawn')}."
+    )
+
+
+# what it costs ------------------------------------------------------------------------------------
+def reads_table(contexts: Sequence[int] = (2048, 16_384, 131_072)) -> Table:
+    """Bytes that one query of one layer reads, each method with the sizes of its paper, in Llama-3-8B's shape."""
+    from lumen.attention.sparse import dsa_work, full_work, moba_work, nsa_work, window_work
+
+    ways: dict[str, Callable[[Heads, int], Any]] = {
+        "everything": full_work,
+        "window of 512": lambda h, n: window_work(h, n, 512),
+        "NSA, 16 blocks of 64, window of 512": nsa_work,
+        "MoBA, 3 blocks of 512": moba_work,
+        "DSA, 2,048 tokens": dsa_work,
+    }
+    rows = []
+    for name, work in ways.items():
+        found = [work(LLAMA, n) for n in contexts]
+        last, whole = found[-1], full_work(LLAMA, contexts[-1])
+        rows.append([name, *(size(w.read) for w in found), f"{last.flops / whole.flops:.2g} ×"])
+    return rows, ["reads", *(f"of {n:,}" for n in contexts), "FLOPs at the last"], "lrrrr"
+
+
+def reads_story() -> str:
+    """What the table of reads hides: heads that choose apart, and an indexer that was made for another model."""
+    from lumen.attention.sparse import full_work, moba_work
+
+    short, blocks = full_work(LLAMA, 2048), moba_work(LLAMA, 2048)
+    wide = Heads(query=128, kv=1, key=512 + 64, value=512)  # DeepSeek-V3's absorbed latents
+    index = 2 * 64 * 128
+    shares = [index / (full_work(heads, 1).flops) for heads in (LLAMA, wide)]
+    return (
+        f"Nothing here but the window is flat: means, compressed keys and an indexer's keys are read in full at "
+        f"every step, "
+        f"they are only fewer or narrower. MoBA's heads choose apart, so a step fetches blocks for each of "
+        f"{LLAMA.query} "
+        f"heads, at 2,048 tokens {blocks.read / short.read:.0f} times everything; it is made for prompts, where a "
+        f"block that is "
+        f"fetched serves many queries. NSA makes the heads of a group agree. And DSA's indexer with its 64 heads "
+        f"of 128 "
+        f"multiplies as much for each key as all of Llama's attention ({shares[0]:.1f} ×): it is made for "
+        f"DeepSeek's 128 heads "
+        f"on wide latents, where it is {percent(shares[1])}, in eight bits."
+    )
+
+
+def sla_story() -> str:
+    """The three classes of a row of blocks."""
+    from lumen.attention.sparse import SLA
+
+    shape, tokens = SLA(), 32_768
+    blocks = tokens // shape.block
+    critical, negligible = shape.counts(blocks)
+    return (
+        f"SLA sorts a row of blocks into **three classes**. Of {blocks} blocks ({tokens:,} tokens) {critical} are "
+        f"*critical* "
+        f"and read exactly, {negligible} *negligible* and left out, and the {blocks - critical - negligible} "
+        f"*marginal* ones "
+        f"in between, too flat to matter one by one, are read through a state: the first half of this chapter and the "
+        f"second in one layer, {percent(critical / blocks)} of the scores computed. It is made for diffusion "
+        f"models, which "
+        "read in both directions, and it is trained "
+        "([Zhang and others, 2025](https://arxiv.org/abs/2509.24006), section 4)."
+    )
+
+
+def recap_line(kept: Kept) -> str:
+    budget = 256
+    best, mean, indexer = (caught(kept, name, budget).value for name in ("heaviest", "mean", "indexer"))
+    return (
+        f"- **Keep all, read few:** {budget} of {kept['length']:,} keys hold {percent(best)} of SmolLM2's "
+        f"attention; blocks "
+        f"by their mean catch {percent(mean)}, a warmed-up indexer {percent(indexer)}."
+    )
+
+
+# all methods --------------------------------------------------------------------------------------
+def methods_table(recall: Kept | None, decode: Kept | None, sparse: Kept | None) -> Table:
+    """Every method of chapters 11 to 14: exact or not, training, what it reduces, best for what, measured here."""
+    found = {**_of_heads(), **_of_caches(), **_of_states(recall, decode), **_of_selections(sparse)}
+    rows = [
+        ("FlashAttention, split-KV", "yes", "no", "bytes of scores; long prompts, long contexts",
+         "[chapter 11](11_flash_attention.ipynb)"),
+        ("GQA, MQA", "no", "yes", "bytes held and read; many users", found.get("gqa4")),
+        ("MLA", "no", "yes", "bytes held and read; where arithmetic idles", found.get("mla")),
+        ("layers that share", "no", "yes", "bytes held; beside GQA", found.get("cla2")),
+        ("keys in int8, int4, KIVI", "nearly", "no", "bytes held and read; any model as it is", found.get("int8")),
+        ("window and sinks", "no", "no; better with", "bytes held, FLOPs; endless chats", found.get("window")),
+        ("eviction: H2O, SnapKV", "no", "no", "bytes held; long prompts, short answers", found.get("snapkv")),
+        ("selection: Quest", "no", "no", "bytes read, none held; long contexts", found.get("quest")),
+        ("Longformer, BigBird", "no", "yes", "FLOPs; encoders of long documents", found.get("newest and first")),
+        ("MoBA", "no", "continued", "FLOPs, bytes read; long prompts", found.get("mean")),
+        ("NSA", "no", "from the start", "FLOPs, bytes read; long contexts", found.get("compressed")),
+        ("DSA", "no", "continued", "FLOPs, bytes read; models with MLA", found.get("indexer")),
+        ("SLA", "no", "continued", "FLOPs; diffusion, both directions", "counted above"),
+        ("linear attention", "no", "from the start", "bytes held: none grow; streams", found.get("linear")),
+        ("delta, gated delta", "no", "from the start", "the same, and remembers more", found.get("delta")),
+        ("hybrids", "no", "from the start", "most of the bytes; the default of new models", found.get("hybrid")),
+    ]  # fmt: skip
+    cells = [["–" if cell is None else cell for cell in row] for row in rows]
+    return cells, ["method", "exact?", "training?", "reduces; best for", "measured here"], "lllll"
+
+
+def _of_heads() -> dict[str, str]:
+    """From chapter 12: how far a conversion of gptlite stays above the control, after training on."""
+    kept = ch14.evidence("fewer_kv_heads")
+    rows = {row["name"]: row for row in (kept or {}).get("losses", [])}
+    names = {"gqa4": "gqa4", "mla": "mla128", "cla2": "cla2"}
+    found = {}
+    for key, name in names.items():
+        if name in rows and "above_control" in rows[name]:
+            far = f"{rows[name]['above_control']['value']:+.3f}".replace("-", "−")
+            found[key] = f"{far} nats, {rows[name]['numbers_per_token']:,} numbers a token"
+    return found
+
+
+def _of_caches() -> dict[str, str]:
+    """From chapter 13: perplexity over that of the full cache, and bytes held, or read by Quest."""
+    kept = ch14.evidence("smaller_cache")
+    found = {}
+    for name, share in (("int8", 1.0), ("window", 0.2), ("snapkv", 0.2), ("quest", 0.2)):
+        for row in (kept or {}).get("perplexity", []):
+            if row["kind"] == name and abs(row["share"] - share) < 1e-9:
+                part = row["bytes"]["read" if name == "quest" else "held"]
+                verb = "read" if name == "quest" else "held"
+                found[name] = f"perplexity × {row['ratio']['value']:.3f} at {percent(part)} {verb}"
+    return found
+
+
+def _of_states(recall: Kept | None, decode: Kept | None) -> dict[str, str]:
+    found = {}
+    if recall is not None:
+        models, most = ch14.models_of(recall), max(recall["pairs"])
+        for key, name in (("linear", "linear-8"), ("delta", "gated_delta-8"), ("hybrid", "hybrid-8")):
+            if name in models:
+                found[key] = f"{percent(ch14.right(models[name], most).value)} of {most} pairs"
+    if decode is not None:
+        last = decode["rows"][-1]
+        for key, kind in (("linear", "linear"), ("hybrid", "hybrid")):
+            won = f"step × {1 / ch14.gain_of(last, kind)[0].value:.2f} at {last['context']:,} tokens"
+            found[key] = f"{found[key]}; {won}" if key in found else won
+    return found
+
+
+def _of_selections(kept: Kept | None) -> dict[str, str]:
+    if kept is None:
+        return {}
+    return {
+        name: f"{percent(caught(kept, name, 256).value)} of the weight in 256 keys, untrained"
+        if name != "indexer"  # not measured
+        else f"{percent(caught(kept, name, 256).value)} of the weight in 256 keys, indexer warmed up"
+        for name in ("newest and first", "mean", "compressed", "indexer")
+    }
