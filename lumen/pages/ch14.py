@@ -114,15 +114,12 @@ def state(model: Sequence[Any]) -> float:
 
 # capacity -----------------------------------------------------------------------------------------
 def half_full(dim: int) -> int:
-    """The first number of pairs whose expected squared error is above a half: (n - 1) / D."""
-    return dim // 2 + 2
+    """The number of pairs whose expected squared error, (n - 1) / D, is a half."""
+    return dim // 2 + 1
 
 
 def capacity_title(found: Sequence[float], dim: int) -> str:
-    return (
-        f"{dim} × {dim} numbers, and the answers are off by more than a half from pair "
-        f"{statistics.median(found):.0f} on"
-    )
+    return f"{dim} × {dim} numbers: with {statistics.median(found):.0f} pairs in them the answers are off by a half"
 
 
 def capacity_story(dim: int, shares: Mapping[int, float]) -> str:
@@ -132,8 +129,8 @@ def capacity_story(dim: int, shares: Mapping[int, float]) -> str:
     return (
         "The key that asks meets its own pair with weight 1, and each of the others with $k \\cdot k_s$: what was said "
         f"there leaks in. Two random directions in $D$ dimensions have a squared overlap of $1/D$ on average, so $n$ "
-        f"pairs leave an error of $(n - 1)/D$: a half at $1 + D/2 = {half + 1}$ pairs, and the next one is above "
-        f"it.\n\n"
+        f"pairs leave an error of $(n - 1)/D$: a half at $1 + D/2 = {half_full(dim)}$ "
+        "pairs.\n\n"
         f"Is that many? *A cache of the same size holds as many pairs without an error*: {half} keys and {half} values "
         f"of {dim} numbers are {2 * half * dim:,} numbers, and the state has {dim * dim:,}. A state is no better "
         "memory than a cache. It is one that does not grow.\n\n"
@@ -180,9 +177,10 @@ RULES = {
 def rules_table() -> Table:
     """The four rules and where they come from."""
     sources = {
-        "linear": "[Katharopoulos 2020](https://arxiv.org/abs/2006.16236); Lightning Attention (MiniMax-01) fades too",
+        "linear": "[Katharopoulos 2020](https://arxiv.org/abs/2006.16236)",
         "gated": "[gated linear attention](https://arxiv.org/abs/2312.06635), "
-        "[Mamba-2](https://arxiv.org/abs/2405.21060)",
+        "[Mamba-2](https://arxiv.org/abs/2405.21060); with a fixed fade: "
+        "[MiniMax-01](https://arxiv.org/abs/2501.08313)",
         "delta": "[Schlag 2021](https://arxiv.org/abs/2102.11174), [DeltaNet](https://arxiv.org/abs/2406.06484)",
         "gated_delta": "[Gated DeltaNet](https://arxiv.org/abs/2412.06464): Qwen3-Next; a gate for each channel: "
         "Kimi Linear",
@@ -201,10 +199,37 @@ TELLINGS = {
 }
 
 
-def told_apart(share: Mapping[tuple[str, str], float]) -> Table:
+Shares = Mapping[tuple[str, str], Estimate]  # (telling, rule) -> share of the digits that come back right
+
+
+def told_table(share: Shares) -> Table:
     """Digits right by telling (rows) and rule (columns)."""
-    rows = [[telling, *(percent(share[telling, rule]) for rule in RULES)] for telling in TELLINGS]
+    rows = [[telling, *(percent(share[telling, rule].value) for rule in RULES)] for telling in TELLINGS]
     return rows, ["keys", *(name.replace("_", " ") for name in RULES)], "lrrrr"
+
+
+def told_story(share: Shares) -> str:
+    """Each way of telling: who gets more of it right, adding or another rule."""
+    own, alike, twice, behind = TELLINGS
+
+    def against(telling: str, rule: str) -> str:
+        return compared(
+            share[telling, "linear"],
+            share[telling, rule],
+            "adding",
+            {"delta": "correcting", "gated": "fading first"}[rule],
+        )
+
+    return (
+        f"Keys with {own}: {against(own, 'delta')}. {alike[0].upper()}{alike[1:]}: {against(alike, 'delta')}. "
+        f"Told twice: "
+        f"{against(twice, 'delta')}. {behind[0].upper()}{behind[1:]}: {against(behind, 'gated')}.\n\n"
+        "Adding wants keys that have nothing to do with each other, each told once. A text is not so kind. To "
+        "correct takes "
+        "less luck; to fade makes room, and pays with what was told first. (Simulated, with fixed $a$ and "
+        "$\\beta$. A trained "
+        "layer chooses both for every token, and makes its own keys.)"
+    )
 
 
 # what was learned ---------------------------------------------------------------------------------
@@ -291,9 +316,9 @@ def learned_story(kept: Kept) -> str:
     found, most = models_of(kept), max(kept["pairs"])
     shown = {name: right(row, most) for name, row in found.items()}
     pairs = [
-        ("gated-8", "linear-8", "a state that fades", "one that adds"),
-        ("delta-8", "gated-8", "one that corrects", "one that fades"),
-        ("gated_delta-8", "delta-8", "doing both", "correcting alone"),
+        ("gated-8", "linear-8", "a state that fades", "a state that adds"),
+        ("delta-8", "linear-8", "a state that corrects", "a state that adds"),
+        ("gated_delta-8", "delta-8", "fading and correcting", "correcting alone"),
         ("gated_delta-16", "gated_delta-4", "$D = 16$", "$D = 4$"),
     ]
     words = [compared(shown[a], shown[b], x, y) for a, b, x, y in pairs if {a, b} <= set(shown)]
@@ -303,7 +328,7 @@ def learned_story(kept: Kept) -> str:
         text += (
             f"\n\nWho misses more than {percent(1 - LEARNED)} of {few} pairs has not learned the *task* in these "
             f"steps, and "
-            f"says nothing about memory: {', '.join(f'`{name}`' for name in bad)}."
+            f"says nothing about memory: {'; '.join(KINDS[name] for name in bad)}."
         )
     return text
 
@@ -321,7 +346,7 @@ def hybrid_story(kept: Kept) -> str:
         f"{compared(right(hybrid, most), right(states, most), 'the hybrid', 'four layers of states')}. It keeps "
         f"{size(hybrid['grows'])} of keys and values for a sequence of this test and {size(hybrid['fixed'])} of states"
     )
-    if "full" in found:
+    if "full" in found and "full" not in unlearned(kept):
         full = found["full"]
         text += (
             f", {bytes_of(full) / bytes_of(hybrid):.1f} times less than four layers of attention; "
@@ -406,12 +431,12 @@ def decode_figure(kept: Kept) -> go.Figure:
 @sentence(example={"context": 512, "what": "states"}, more_words=["times as fast"], less_words=["slower"])
 def faster(est: Estimate, context: int, what: str) -> str:
     """Full attention's step over another's."""
-    at = f"Behind {context:,} tokens {what} make a step "
+    at = f"Behind {context:,} tokens a step with {what} "
     return says(
         est,
-        more=at + "{x} times as fast as full attention ({low} to {high}, n = {n})",
-        same=at + "no faster and no slower that this run can show ({estimate})",
-        less=at + "{size} slower than full attention ({estimate})",
+        more=at + "is {x} times as fast as one with full attention ({low} to {high}, n = {n})",
+        same=at + "takes as long as one with full attention, as far as this run can show ({estimate})",
+        less=at + "is {size} slower than one with full attention ({estimate})",
     )
 
 
@@ -459,7 +484,7 @@ def chunks_over_attention(est: Estimate, tokens: int) -> str:
 
 def prompts_story(times: Mapping[int, Mapping[str, Timing]]) -> str:
     words = []
-    low = "States need many small products, chunk after chunk; attention is one operator of the library."
+    low = "States are many small products, chunk after chunk, attention is one operator; not told apart further."
     for tokens, some in times.items():
         ratio = Estimate.ratio(some["states"], some["attention"])
         flops = prompt_flops(tokens)
@@ -503,8 +528,8 @@ def recap(dim: int, half: float, recall: Kept | None, decode: Kept | None, spars
     from lumen.pages import ch14_sparse
 
     lines = [
-        f"- **A state is a sum.** One matrix a head, written by $k^\\top v$ and read by $q$: an error of a half from "
-        f"{half:.0f} random pairs on at $D = {dim}$, which is as many as a cache of the same size holds.",
+        f"- **A state is a sum.** One matrix a head, written by $k^\\top v$ and read by $q$: an error of a half at "
+        f"{half:.0f} random pairs for $D = {dim}$, about as many as a cache of the same size holds.",
         "- **Two forms, one rule.** Token by token for a step, by chunks for a prompt; padding neither writes nor "
         "fades.",
     ]

@@ -140,7 +140,7 @@ def _framed(heading: str, told: str, drawn: str) -> str:
 def _map(name: str, says: str, seen: Sequence[Sequence[bool]]) -> str:
     """One method: queries down, keys to the right, a filled cell where a key is read."""
     size = len(seen)
-    cell = 180 / size
+    cell = 150 / size
     path = []
     for i, row in enumerate(seen):
         j = 0
@@ -157,11 +157,11 @@ def _map(name: str, says: str, seen: Sequence[Sequence[bool]]) -> str:
     shown = f"{read / (size * (size + 1) / 2):.0%}".replace("%", " %")
     marks = [
         _text(0, 14, name, 600, "start"), _text(0, 32, says, anchor="start"),
-        '<rect x="0" y="42" width="180" height="180" fill="none" stroke="currentColor" opacity=".35"/>',
+        '<rect x="0" y="42" width="150" height="150" fill="none" stroke="currentColor" opacity=".35"/>',
         f'<path d="{"".join(path)}" fill="{ink.blue}"/>',
-        _text(0, 240, f"{shown} of the pairs", anchor="start"),
+        _text(0, 210, f"{shown} of the pairs", anchor="start"),
     ]  # fmt: skip
-    return _svg(marks, 200, 248)
+    return _svg(marks, 160, 218)
 
 
 def maps(methods: Mapping[str, tuple[str, Sequence[Sequence[bool]]]]) -> str:

@@ -49,9 +49,9 @@ def patterns(tokens: int = 48) -> dict[str, tuple[str, list[list[bool]]]]:
     bird = BigBird(block=4, near=1, first=1, drawn=1)
     blocks = bird.reads(1, pos, tokens // 4).repeat_interleave(4, -1) & visible(pos, pos)
     found = {
-        "Longformer": ("a window, some first ones", window),
-        "BigBird": ("blocks: near, first, drawn", blocks),
-        "MoBA": ("blocks, by their mean key", rc.by_mean(queries, keys, pos, pos, 16, 4)),
+        "Longformer": ("a window, first ones", window),
+        "BigBird": ("near, first, drawn", blocks),
+        "MoBA": ("blocks by their mean", rc.by_mean(queries, keys, pos, pos, 16, 4)),
         "DSA": (
             "tokens, by an indexer",
             rc.by_index(queries, keys[:, 0], torch.ones(1, tokens, 1), pos, pos, 16),
