@@ -19,6 +19,7 @@ from lumen.explore.figures.theme import (
     percent_axis,
 )
 from lumen.explore.prose.boxes import milliseconds
+from lumen.explore.prose.writes import WRITES
 from lumen.pages.ch11 import size
 from lumen.parts import LinearLayers
 from lumen.timing import Timing
@@ -157,8 +158,7 @@ def shares_figure(shares: Mapping[int, Mapping[int, float]]) -> go.Figure:
     ):
         y = [found[n] for n in told]
         fig.add_scatter(x=told, y=y, mode="lines+markers", line_color=color)
-        at = next(i for i, share in enumerate(y) if share < 0.93 or i == len(y) - 1)
-        label_line(fig, told[at], y[at], f"  D = {width}", color, anchor="left", shift=8)
+        label_line(fig, told[-2], y[-2], f"  D = {width}", color, anchor="left", shift=8)
     log_axis(fig, "x", told)
     percent_axis(fig)
     fig.update_yaxes(range=[0, 1.04])
@@ -167,10 +167,10 @@ def shares_figure(shares: Mapping[int, Mapping[int, float]]) -> go.Figure:
 
 # four ways to write -------------------------------------------------------------------------------
 RULES = {
-    "linear": ("add", "$S + k^\\top v$"),
-    "gated": ("fade, then add", "$aS + k^\\top v$"),
-    "delta": ("correct", "$S + \\beta k^\\top (v - kS)$"),
-    "gated_delta": ("fade, then correct", "$aS + \\beta k^\\top (v - k\\,aS)$"),
+    "linear": "$S + k^\\top v$",
+    "gated": "$aS + k^\\top v$",
+    "delta": "$S + \\beta k^\\top (v - kS)$",
+    "gated_delta": "$aS + \\beta k^\\top (v - k\\,aS)$",
 }
 
 
@@ -185,9 +185,7 @@ def rules_table() -> Table:
         "gated_delta": "[Gated DeltaNet](https://arxiv.org/abs/2412.06464): Qwen3-Next; a gate for each channel: "
         "Kimi Linear",
     }
-    rows = [
-        [name.replace("_", " "), words, formula, sources[name]] for name, (words, formula) in RULES.items()
-    ]
+    rows = [[name.replace("_", " "), WRITES[name], formula, sources[name]] for name, formula in RULES.items()]
     return rows, ["rule", "a write will", "the new state", "in"], "llll"
 
 

@@ -260,8 +260,8 @@ def methods_table(recall: Kept | None, decode: Kept | None, sparse: Kept | None)
         ("DSA", "no", "continued", "FLOPs, bytes read; models with MLA", found.get("indexer")),
         ("SLA", "no", "continued", "FLOPs; diffusion, both directions", "counted above"),
         ("linear attention", "no", "from the start", "bytes held: none grow; streams", found.get("linear")),
-        ("delta, gated delta", "no", "from the start", "the same, and remembers more", found.get("delta")),
-        ("hybrids", "no", "from the start", "most of the bytes; the default of new models", found.get("hybrid")),
+        ("delta, gated delta", "no", "from the start", "the same; what is told again", found.get("delta")),
+        ("hybrids", "no", "from the start", "most of the bytes held; long contexts", found.get("hybrid")),
     ]  # fmt: skip
     cells = [["–" if cell is None else cell for cell in row] for row in rows]
     return cells, ["method", "exact?", "training?", "reduces; best for", "measured here"], "lllll"

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lumen.explore.explorers.widget import JSWidget
+from lumen.explore.prose.writes import WRITES
 
-RULES = {"linear": "add", "gated": "fade, add", "delta": "correct", "gated_delta": "fade, correct"}
 WIDTHS, MOST = (4, 8, 16, 24, 32), 40  # key widths, pairs
 DECAY = 0.95  # what a write leaves of the state in the rules that fade
 
@@ -31,8 +31,8 @@ def walk(keys: Rows, values: Rows, width: int, pairs: int, rule: str, changed: b
     With `changed` the first key is told once more at the end, with the value that comes behind the others. The twin of
     `walk` in state_memory.js. ValueError for a rule that there is not, and for more pairs than there are rows.
     """
-    if rule not in RULES:
-        raise ValueError(f"a state is written by {', '.join(RULES)}, not {rule!r}")
+    if rule not in WRITES:
+        raise ValueError(f"a state is written by {', '.join(WRITES)}, not {rule!r}")
     if not 1 <= pairs + changed <= min(len(keys), len(values)):
         raise ValueError(f"there are {min(len(keys), len(values))} rows to draw {pairs + changed} pairs from")
     k, v = ([_unit(row[:width]) for row in rows[: pairs + changed]] for rows in (keys, values))
@@ -88,13 +88,13 @@ class StateMemory(JSWidget):
             raise ValueError(f"width is one of {', '.join(map(str, WIDTHS))}; got {width}")
         if not 1 <= pairs <= MOST:
             raise ValueError(f"pairs are from 1 to {MOST}, so that every bar can be seen; got {pairs}")
-        if rule not in RULES:
-            raise ValueError(f"rule is one of {', '.join(RULES)}; got {rule!r}")
+        if rule not in WRITES:
+            raise ValueError(f"rule is one of {', '.join(WRITES)}; got {rule!r}")
         draw = random.Random(seed)
         rows = [
             [[round(draw.gauss(0, 1), 1) for _ in range(max(WIDTHS))] for _ in range(MOST + 1)] for _ in "kv"
         ]
         super().__init__(
             title=title, lead=lead, width=width, pairs=pairs, rule=rule, most=MOST, widths=list(WIDTHS), decay=DECAY,
-            rules=[[name, text] for name, text in RULES.items()], keys=rows[0], values=rows[1],
+            rules=[[name, text] for name, text in WRITES.items()], keys=rows[0], values=rows[1],
         )  # fmt: skip

@@ -10,9 +10,9 @@ from typing import Any
 
 from IPython.display import display
 
-from lumen.explore.explorers.state_memory import RULES
 from lumen.explore.labs.lab import ink, on_press, show_recorded, why_static
 from lumen.explore.prose.boxes import numbers
+from lumen.explore.prose.writes import WRITES
 
 DECAY = 0.98  # what a digit leaves of the state in the rules that fade
 WIDEST, LONGEST = 256, 400  # key width; digits in all
@@ -69,8 +69,8 @@ class PhoneBook:
 
         from lumen.attention.linear import recurrent
 
-        if rule not in RULES or not 1 <= width <= WIDEST:
-            raise ValueError(f"The width is 1 to {WIDEST} and the rule one of {', '.join(RULES)}.")
+        if rule not in WRITES or not 1 <= width <= WIDEST:
+            raise ValueError(f"The width is 1 to {WIDEST} and the rule one of {', '.join(WRITES)}.")
         lines = lines_of(text)
 
         def direction(name: str) -> torch.Tensor:
@@ -115,7 +115,7 @@ class PhoneBook:
         wide, style = w.Layout(width="auto"), {"description_width": "9em"}
         self.text = w.Textarea(value=text, rows=5, description="Tell it", layout=wide, style=style)
         self.rule = w.Dropdown(
-            options=[(says, name) for name, says in RULES.items()], value=rule, description="A write will",
+            options=[(says, name) for name, says in WRITES.items()], value=rule, description="A write will",
             layout=wide, style=style,
         )  # fmt: skip
         self.width = w.BoundedIntText(
@@ -175,7 +175,7 @@ def phone_book_lab(
         for name, wide in recorded:
             run = lab.run(text, name, wide)
             shown.append(
-                f'<div style="margin:12px 0"><b>{html.escape(RULES[name])}, D = {run.width}</b>{lab.report()}</div>'
+                f'<div style="margin:12px 0"><b>{html.escape(WRITES[name])}, D = {run.width}</b>{lab.report()}</div>'
             )
         show_recorded(sentence.replace("the run", "the runs"), "".join(shown))
     return lab

@@ -212,7 +212,7 @@ def state_cases() -> list[dict[str, Any]]:
     explorer = state_memory.StateMemory()
     drawn = {name: explorer.state[name][:13] for name in ("keys", "values")}
     cases: list[dict[str, Any]] = []
-    for rule in state_memory.RULES:
+    for rule in state_memory.WRITES:
         for width, pairs, changed in ((4, 1, False), (8, 12, False), (8, 12, True), (32, 5, True)):
             asked = drawn | {"width": width, "pairs": pairs, "rule": rule, "changed": changed}
             found = [asdict(one) for one in state_memory.walk(**asked)]
