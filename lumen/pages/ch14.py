@@ -321,6 +321,12 @@ def learned_story(kept: Kept) -> str:
     ]
     words = [compared(shown[a], shown[b], x, y) for a, b, x, y in pairs if {a, b} <= set(shown)]
     text = f"With {most} pairs: " + "; ".join(words) + "."
+    if {"full", "window"} <= set(found):
+        reach = cost.receptive_field(4, kept["window"])
+        text += (
+            f" A window of {kept['window']} tokens reaches {reach} back through four layers: "
+            f"{compared(shown['full'], shown['window'], 'attention to everything', 'the window')}."
+        )
     if bad := unlearned(kept):
         few = min(kept["pairs"])
         text += (
@@ -539,7 +545,7 @@ def recap(dim: int, half: float, recall: Kept | None, decode: Kept | None, spars
                                 ("hybrid-8", "with one layer of attention in four"))
             if name in found
         ]  # fmt: skip
-        lines.append(f"- **How it writes counts:** {most} pairs, {', '.join(shown)}.")
+        lines.append(f"- **Trained on recall:** of {most} pairs {', '.join(shown)}.")
     if decode is not None:
         last = decode["rows"][-1]
         won = gain_of(last, "linear")[0]

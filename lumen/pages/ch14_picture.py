@@ -158,7 +158,7 @@ def _map(name: str, says: str, seen: Sequence[Sequence[bool]]) -> str:
     marks = [
         _text(0, 14, name, 600, "start"), _text(0, 32, says, anchor="start"),
         '<rect x="0" y="42" width="150" height="150" fill="none" stroke="currentColor" opacity=".35"/>',
-        f'<path d="{"".join(path)}" fill="{ink.blue}"/>',
+        f'<path d="{"".join(path)}" fill="{ink.blue}" shape-rendering="crispEdges"/>',
         _text(0, 210, f"{shown} of the pairs", anchor="start"),
     ]  # fmt: skip
     return _svg(marks, 160, 218)

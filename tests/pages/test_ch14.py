@@ -124,6 +124,13 @@ def test_a_model_that_fails_the_shortest_test_is_named():
     assert ch14.LEARNED == 0.9 and "10 %" in told
 
 
+def test_a_window_reaches_back_through_its_layers():
+    told = ch14.learned_story(learned(full=(1020, 1010), window=(1000, 600)))
+    assert (
+        "16 tokens reaches 64 back" in told and "attention to everything gets 40.0 of a hundred more" in told
+    )
+
+
 def test_the_hybrid_is_compared_with_both_of_its_parts():
     kept = learned(hybrid_8=(1020, 1000), gated_delta_8=(1020, 700), full=(1020, 1001))
     told = ch14.hybrid_story(kept)

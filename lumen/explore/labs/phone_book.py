@@ -150,7 +150,8 @@ def book(run: Recalled) -> str:
         for name in run.told
     )
     return (
-        '<table style="margin:8px 0;font-variant-numeric:tabular-nums"><thead><tr><th>name</th><th>told last</th>'
+        '<table style="margin:8px 0;border-spacing:14px 2px;border-collapse:separate">'
+        "<thead><tr><th>name</th><th>told last</th>"
         f"<th>remembered</th></tr></thead><tbody>{rows}</tbody></table>"
     )
 
