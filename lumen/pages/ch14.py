@@ -321,13 +321,14 @@ def learned_story(kept: Kept) -> str:
     ]
     words = [compared(shown[a], shown[b], x, y) for a, b, x, y in pairs if {a, b} <= set(shown)]
     text = f"With {most} pairs: " + "; ".join(words) + "."
-    if {"full", "window"} <= set(found):
+    bad = unlearned(kept)
+    if {"full", "window"} <= set(found) - set(bad):
         reach = cost.receptive_field(4, kept["window"])
         text += (
             f" A window of {kept['window']} tokens reaches {reach} back through four layers: "
             f"{compared(shown['full'], shown['window'], 'attention to everything', 'the window')}."
         )
-    if bad := unlearned(kept):
+    if bad:
         few = min(kept["pairs"])
         text += (
             f"\n\nWho misses more than {percent(1 - LEARNED)} of {few} pairs has not learned the *task* in these "

@@ -128,6 +128,7 @@ def test_a_window_reaches_back_through_its_layers():
     told = ch14.learned_story(learned(full=(1020, 1010), window=(1000, 600)))
     assert (
         "16 tokens reaches 64 back" in told and "attention to everything gets 40.0 of a hundred more" in told
+    assert "window" not in ch14.learned_story(learned(full=(300, 170), window=(1000, 600)))
     )
 
 

@@ -151,8 +151,8 @@ def book(run: Recalled) -> str:
     )
     return (
         '<table style="margin:8px 0;border-spacing:14px 2px;border-collapse:separate">'
-        "<thead><tr><th>name</th><th>told last</th>"
-        f"<th>remembered</th></tr></thead><tbody>{rows}</tbody></table>"
+        "<thead><tr><th>name</th><th>told last</th><th>remembered</th></tr></thead>"
+        f"<tbody>{rows}</tbody></table>"
     )
 
 
