@@ -209,12 +209,14 @@ def shape_held(model: Held, context: int) -> dict[str, Any]:
 
 def state_cases() -> list[dict[str, Any]]:
     """Every rule, more and fewer pairs than the state is wide, and the first key told once more."""
-    explorer = state_memory.StateMemory()
-    drawn = {name: explorer.state[name][:13] for name in ("keys", "values")}
+    drawn = state_memory.StateMemory().state
     cases: list[dict[str, Any]] = []
     for rule in state_memory.WRITES:
-        for width, pairs, changed in ((4, 1, False), (8, 12, False), (8, 12, True), (32, 5, True)):
-            asked = drawn | {"width": width, "pairs": pairs, "rule": rule, "changed": changed}
+        for width, pairs, changed in ((4, 1, False), (4, 6, False), (4, 6, True), (8, 3, True)):
+            rows = {
+                name: [row[:width] for row in drawn[name][: pairs + changed]] for name in ("keys", "values")
+            }
+            asked = rows | {"width": width, "pairs": pairs, "rule": rule, "changed": changed}
             found = [asdict(one) for one in state_memory.walk(**asked)]
             cases.append({"asked": asked | {"decay": state_memory.DECAY}, "expected": found})
     return cases
