@@ -320,7 +320,7 @@ def keys_read(
     block: int,
     top: int,
 ) -> torch.Tensor:
-    """q (H, T, D), k (Hkv, S, D), q_pos (T,), k_pos (S,) -> bool (H, T, S)."""
+    """q (H, T, D), k (Hkv, S, D), pos (T,), (S,) -> bool (H, T, S)."""
     ### BEGIN SOLUTION
     k = k.repeat_interleave(len(q) // len(k), 0)  # (H, S, D)
     held = torch.where(k_pos >= 0, k_pos // block, -1)
