@@ -23,7 +23,7 @@
 # %% [markdown]
 # Somebody tells you a phone number, talks on for two thousand tokens, and asks for it. Attention has kept a key and a value for
 # each of the two thousand, and looks it up. A layer with a *state* has kept one matrix, as large after the first word as after
-# the last, and nothing else. Three of four layers in Qwen3-Next and in Kimi Linear are of this kind.
+# the last, and nothing else. Three of four layers in Qwen3-Next and 20 of 27 in Kimi Linear are of this kind.
 #
 # **Can a fixed-size state remember a phone number?**
 #
@@ -402,7 +402,7 @@ for name, where in PLACES.items():
 
 # %% [markdown]
 # Zeros before the first token do no harm, for nothing is there that could fade, so a test with padding before the prompt alone would pass. Values
-# masked and the gate forgotten is an open report on the library that most models of this kind are trained with
+# masked and the gate forgotten is an open report on a library of such layers
 # ([flash-linear-attention #1272](https://github.com/fla-org/flash-linear-attention/issues/1272)).
 #
 # ## What is learned
