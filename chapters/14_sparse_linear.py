@@ -410,9 +410,13 @@ for name, where in PLACES.items():
 # Random keys are a model of a layer. What does a *trained* layer remember? The task is [associative
 # recall](../book/glossary.md#term-associative-recall)
 # ([Arora and others, 2023](https://arxiv.org/abs/2312.04927), section 3): pairs of a key and a value, noise, then keys again, each
-# to be answered by its value. Four layers of width 64 that differ in one thing only, what mixes the tokens; the same batches for
-# all; 95 % intervals decide the sentences. A layer of states comes with a short convolution in front, over four tokens, as it does in
-# the models above; attention has none, and must learn to see a key and its value as neighbours.
+# to be answered by its value. Four layers of width 64 that differ in one thing only, what mixes the tokens; the same batches of 4 to
+# 16 pairs for all; 95 % intervals decide the sentences.
+#
+# A layer of states comes with a short convolution in front, over four tokens, as it does in the models above. Attention has none and
+# must first *find* that a key and its value are neighbours: begun with small embeddings it gave back any value of the sequence for
+# hundreds of steps more ([what was seen](https://github.com/lumen-course/lumen/blob/main/lumen/train/recall.py)). A model that never
+# found the task would look like one without memory; the shortest test tells them apart.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 if learned is None:

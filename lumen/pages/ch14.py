@@ -478,15 +478,15 @@ def prompt_flops(tokens: int) -> tuple[float, float]:
     return float(attention), tokens * cost.state_flops(linear, cost.linear.CHUNK) / linear.num_layers
 
 
-@sentence(example={"tokens": 256}, more_words=["longer"], less_words=["sooner"])
+@sentence(example={"tokens": 256}, more_words=["times as long"], less_words=["less time"])
 def chunks_over_attention(est: Estimate, tokens: int) -> str:
     """A prompt through states over one through attention."""
-    at = f"A prompt of {tokens:,} tokens: states take "
+    at = f"A prompt of {tokens:,} tokens takes "
     return says(
         est,
-        more=at + "{x} times as long as attention, so longer ({low} to {high}, {n} rounds)",
-        same=at + "as long as attention, as far as this run can show ({estimate})",
-        less=at + "{x} of attention's time: done sooner ({low} to {high}, {n} rounds)",
+        more=at + "{x} times as long through states as through attention ({low} to {high}, {n} rounds)",
+        same=at + "the same time both ways, as far as this run can show ({estimate})",
+        less=at + "less time through states, {x} of attention's ({low} to {high}, {n} rounds)",
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lumen.attention.sparse.work import Heads
-from lumen.bench import Estimate, says, sentence
+from lumen.bench import Estimate, outcome, says, sentence
 from lumen.bench.numbers import percent
 from lumen.explore.figures.theme import figure, log_axis, palette, percent_axis
 from lumen.pages import ch14
@@ -87,9 +87,10 @@ def heaviest_story(kept: Kept, budget: int) -> str:
     return (
         f"{percent(share.value, 1)} ({percent(share.low, 1)} to {percent(share.high, 1)}, the median of {share.n} "
         f"texts) in "
-        f"{percent(alike(kept, budget))} of what a query may read. So most of what is read is read for nothing, and "
-        "whoever knew *which* could leave it. But this selection is no method: it has computed every score in order to "
-        "know which were the largest. A method has to tell from less."
+        f"{percent(alike(kept, budget))} of what a query may read. The rest, {percent(1 - alike(kept, budget))} of the "
+        f"keys, holds {percent(1 - share.value, 1)}: whoever knew *which* it is could leave it unread. But this "
+        "selection is no method: it has computed every score in order to know which were the largest. A method has to "
+        "tell from less."
     )
 
 
@@ -134,7 +135,7 @@ def caught_figure(kept: Kept) -> go.Figure:
     unit="points",
     effect=20.0,
     more_words=["points more"],
-    less_words=["points less"],
+    less_words=["catches less than"],
 )
 def catches(est: Estimate, one: str, other: str) -> str:
     """A selection's share of the weight less another's."""
@@ -144,21 +145,25 @@ def catches(est: Estimate, one: str, other: str) -> str:
         worth=0.5,
         more=f"{one} catches {{x}} points more than {other} (at least {{low}})",
         same=f"{one} and {other} are not told apart ({{estimate}})",
-        less=f"{one} catches {{x}}, so points less than {other} (at most {{high}})",
+        less=f"{one} catches less than {other}: {{x}} points (at most {{high}})",
     )
 
 
 def caught_story(kept: Kept, budget: int) -> str:
     """The selections beside their baselines at one budget, by intervals."""
 
-    def over(a: str, b: str, one: str, other: str) -> str:
-        return catches(apart(caught(kept, a, budget), caught(kept, b, budget)), one, other)
+    def far(a: str, b: str) -> Estimate:
+        return apart(caught(kept, a, budget), caught(kept, b, budget))
 
+    def over(a: str, b: str, one: str, other: str) -> str:
+        return catches(far(a, b), one, other)
+
+    sinks = outcome(far("newest and first", "newest"), at=0.0, worth=0.5) == "more"
+    fair = " So whoever compares selections has to give all of them the first block." if sinks else ""
     return (
         f"With {budget} keys: "
-        f"{over('newest and first', 'newest', 'keeping the first four beside the newest', 'the newest alone')}: "
-        "the model looks at its first token whatever it says, and whoever compares selections has to give all of them "
-        "that block.\n\n"
+        f"{over('newest and first', 'newest', 'keeping the first four beside the newest', 'the newest alone')}."
+        f"{fair}\n\n"
         f"{over('mean', 'newest and first', 'Choosing blocks by their mean key', 'that baseline')}; "
         f"{over('compressed', 'mean', 'means of smaller pieces', 'one mean a block')}; "
         f"{over('bound', 'mean', 'Quest’s bound', 'the mean')}. "

@@ -10,7 +10,7 @@ window, a state by one of four rules, or three such layers and one of attention 
 key in a state, which holds 2 heads x key width x 32 numbers a layer. All see the same batches in the same order, of 4
 to 16 pairs.
 
-How the embeddings begin decides whether attention learns the task at all: see `new_model`.
+How the embeddings begin decides whether attention learns the task in so many steps of so few rows: see `new_model`.
 """
 
 from __future__ import annotations
