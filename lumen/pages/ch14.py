@@ -317,7 +317,7 @@ def learned_story(kept: Kept) -> str:
         ("gated-8", "linear-8", "a state that fades", "a state that adds"),
         ("delta-8", "linear-8", "a state that corrects", "a state that adds"),
         ("gated_delta-8", "delta-8", "fading and correcting", "correcting alone"),
-        ("gated_delta-16", "gated_delta-4", "$D = 16$", "$D = 4$"),
+        ("gated_delta-16", "gated_delta-8", "twice its width", "$D = 8$"),
     ]
     bad = unlearned(kept)
     sound = set(found) - set(bad)
@@ -335,7 +335,10 @@ def learned_story(kept: Kept) -> str:
             f"\n\nLess than {percent(LEARNED)} of {few} pairs: {left}. Whether the steps were too few to find the "
             "task or the memory too small even for these, this test does not tell, so they are compared with nobody."
         )
-    return f"{text}\n\nOne training each: the intervals are those of the test, another seed is not in them.".lstrip()
+    return (
+        f"{text}\n\nHere every key is told once, as in the first of the four ways above. And it is one training each: "
+        "the intervals are those of the test; another seed, or more steps, may order the rules otherwise."
+    ).lstrip()
 
 
 def hybrid_title(kept: Kept) -> str:

@@ -100,7 +100,7 @@ def test_models_are_told_apart_by_their_intervals_alone():
     told = ch14.learned_story(learned(linear_8=(1020, 800), gated_8=(1020, 805), delta_8=(1020, 1010)))
     assert "between a state that fades and a state that adds this test shows no difference" in told
     assert "a state that corrects gets 20.5 of a hundred more right than a state that adds" in told
-    assert "compared with nobody" not in told and told.count("One training each") == 1
+    assert "compared with nobody" not in told and told.count("one training each") == 1
     told = ch14.learned_story(learned(delta_8=(1020, 500), linear_8=(1020, 900)))
     assert "a state that adds gets 39.1 of a hundred more right than a state that corrects" in told
 
@@ -131,7 +131,9 @@ def test_a_window_reaches_back_through_its_layers():
 def test_the_hybrid_is_compared_with_both_of_its_parts():
     kept = learned(hybrid_8=(1020, 1000), gated_delta_8=(1020, 700), full=(1020, 1001))
     told = ch14.hybrid_story(kept)
-    assert "more right than four layers of states" in told and "between four of attention and the hybrid" in told
+    assert (
+        "more right than four layers of states" in told and "between four of attention and the hybrid" in told
+    )
     assert "98 %" in ch14.hybrid_title(kept)
     told = ch14.hybrid_story(learned(hybrid_8=(1020, 1000), gated_delta_8=(1020, 700), full=(300, 170)))
     assert "four layers of states" in told and "four of attention" not in told
