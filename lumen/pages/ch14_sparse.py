@@ -150,13 +150,14 @@ def catches(est: Estimate, one: str, other: str) -> str:
 
 
 def caught_story(kept: Kept, budget: int) -> str:
-    """The selections beside their baselines at one budget, by intervals."""
+    """The selections beside their baselines at one budget, blocks at the largest as well, by intervals."""
+    most, block = budgets_of(kept)[-1], kept["block"]
 
-    def far(a: str, b: str) -> Estimate:
-        return apart(caught(kept, a, budget), caught(kept, b, budget))
+    def far(a: str, b: str, keys: int = budget) -> Estimate:
+        return apart(caught(kept, a, keys), caught(kept, b, keys))
 
-    def over(a: str, b: str, one: str, other: str) -> str:
-        return catches(far(a, b), one, other)
+    def over(a: str, b: str, one: str, other: str, keys: int = budget) -> str:
+        return catches(far(a, b, keys), one, other)
 
     sinks = outcome(far("newest and first", "newest"), at=0.0, worth=0.5) == "more"
     fair = " So whoever compares selections has to give all of them the first block." if sinks else ""
@@ -164,7 +165,12 @@ def caught_story(kept: Kept, budget: int) -> str:
         f"With {budget} keys: "
         f"{over('newest and first', 'newest', 'keeping the first four beside the newest', 'the newest alone')}."
         f"{fair}\n\n"
-        f"{over('mean', 'newest and first', 'Choosing blocks by their mean key', 'that baseline')}; "
+        f"{budget} keys are {budget // block} blocks, of which the first and the query's own are given, so "
+        f"{budget // block - 2} are chosen: "
+        f"{over('mean', 'newest and first', 'choosing them by their mean key', 'that baseline')}. "
+        f"With {most:,} keys {most // block - 2} are chosen: "
+        f"{over('mean', 'newest and first', 'the mean', 'that baseline', most)}.\n\n"
+        f"Other judges of blocks, again with {budget} keys: "
         f"{over('compressed', 'mean', 'means of smaller pieces', 'one mean a block')}; "
         f"{over('bound', 'mean', 'Quest’s bound', 'the mean')}. "
         f"{over('indexer', 'mean', 'The indexer', 'that mean')}, and "

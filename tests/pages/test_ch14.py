@@ -174,7 +174,7 @@ def chosen(**mass):
         for name, m in mass.items()
         for b in (128, 256)
     ]  # fmt: skip
-    return {"length": 2048, "cells": cells}
+    return {"length": 2048, "block": 64, "cells": cells}
 
 
 SHARES = {
