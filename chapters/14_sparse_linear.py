@@ -699,8 +699,8 @@ table(*ch14.snapshots_table(), stack=True)
 # | a test with fewer pairs than a state can hold | "as good as attention" | [three numbers of pairs, three widths](#what-is-learned) |
 # | a model that has not learned the task | "it has no memory" | the shortest test first, [named where it fails](#what-is-learned) |
 # | random keys stand for real ones | "adding is best" | [four ways of telling](#the-number-has-changed) |
-# | a selection is judged by a model that was not trained with it | "blocks miss too much" | it is [said so](#what-is-caught), and all are judged alike |
-# | a step is timed with random weights | nothing: the clock is right | and [what it can do](#what-is-learned) is measured elsewhere |
+# | a selection is judged by a model that was not trained with it | "blocks miss too much" | all are judged alike, and it is [said so](#what-is-caught) |
+# | one training is taken for what a rule can hold | "this rule remembers less" | one seed, every key told once: it is [said so](#what-is-learned) |
 #
 # ## Play
 #

@@ -317,7 +317,7 @@ def learned_story(kept: Kept) -> str:
         ("gated-8", "linear-8", "a state that fades", "a state that adds"),
         ("delta-8", "linear-8", "a state that corrects", "a state that adds"),
         ("gated_delta-8", "delta-8", "fading and correcting", "correcting alone"),
-        ("gated_delta-16", "gated_delta-8", "twice its width", "$D = 8$"),
+        ("gated_delta-16", "gated_delta-8", "both with $D = 16$", "both with $D = 8$"),
     ]
     bad = unlearned(kept)
     sound = set(found) - set(bad)
@@ -328,6 +328,12 @@ def learned_story(kept: Kept) -> str:
         text += (
             f" A window of {kept['window']} tokens reaches {reach} back through four layers: "
             f"{compared(shown['full'], shown['window'], 'attention to everything', 'the window')}."
+        )
+    if {"gated_delta-16", "window"} <= sound:
+        kept_by = [size(bytes_of(found[name])) for name in ("gated_delta-16", "window")]
+        text += (
+            f" States with $D = 16$ keep {kept_by[0]} where the window keeps {kept_by[1]}: "
+            f"{compared(shown['gated_delta-16'], shown['window'], 'the states', 'the window')}."
         )
     if bad:
         few, left = min(kept["pairs"]), "; ".join(f"*{KINDS[name]}*" for name in bad)
