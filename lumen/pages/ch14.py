@@ -317,7 +317,7 @@ def learned_story(kept: Kept) -> str:
         ("gated-8", "linear-8", "a state that fades", "a state that adds"),
         ("delta-8", "linear-8", "a state that corrects", "a state that adds"),
         ("gated_delta-8", "delta-8", "fading and correcting", "correcting alone"),
-        ("gated_delta-16", "gated_delta-8", "both with $D = 16$", "both with $D = 8$"),
+        ("gated_delta-16", "gated_delta-8", "doing both with $D = 16$", "with $D = 8$"),
     ]
     bad = unlearned(kept)
     sound = set(found) - set(bad)
@@ -332,8 +332,8 @@ def learned_story(kept: Kept) -> str:
     if {"gated_delta-16", "window"} <= sound:
         kept_by = [size(bytes_of(found[name])) for name in ("gated_delta-16", "window")]
         text += (
-            f" States with $D = 16$ keep {kept_by[0]} where the window keeps {kept_by[1]}: "
-            f"{compared(shown['gated_delta-16'], shown['window'], 'the states', 'the window')}."
+            f" A state with $D = 16$ keeps {kept_by[0]} where the window keeps {kept_by[1]}: "
+            f"{compared(shown['gated_delta-16'], shown['window'], 'the state', 'the window')}."
         )
     if bad:
         few, left = min(kept["pairs"]), "; ".join(f"*{KINDS[name]}*" for name in bad)
