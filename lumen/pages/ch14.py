@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -158,9 +159,10 @@ def shares_figure(shares: Mapping[int, Mapping[int, float]]) -> go.Figure:
     ):
         y = [found[n] for n in told]
         fig.add_scatter(x=told, y=y, mode="lines+markers", line_color=color)
-        label_line(fig, told[-2], y[-2], f"  D = {width}", color, anchor="left", shift=8)
+        label_line(fig, told[-1], y[-1], f"  D = {width}", color, anchor="left", shift=0)
     log_axis(fig, "x", told)
     percent_axis(fig)
+    fig.update_xaxes(range=[math.log10(told[0] / 1.15), math.log10(told[-1] * 2.2)])  # room for the names
     fig.update_yaxes(range=[0, 1.04])
     return fig
 
@@ -237,8 +239,8 @@ KINDS = {
     "linear-8": "state, add",
     "gated-8": "state, fade and add",
     "delta-8": "state, correct",
-    "gated_delta-4": "state, fade and correct, D = 4",
     "gated_delta-8": "state, fade and correct",
+    "gated_delta-4": "state, fade and correct, D = 4",
     "gated_delta-16": "state, fade and correct, D = 16",
     "gated-16": "state, fade and add, D = 16",
     "hybrid-8": "three of states, one of attention",
@@ -322,19 +324,20 @@ def learned_story(kept: Kept) -> str:
     bad = unlearned(kept)
     sound = set(found) - set(bad)
     words = [compared(shown[a], shown[b], x, y) for a, b, x, y in pairs if {a, b} <= sound]
-    text = f"With {most} pairs: {'; '.join(words)}." if words else ""
     if {"full", "window"} <= sound:
         reach = cost.receptive_field(4, kept["window"])
-        text += (
-            f" A window of {kept['window']} tokens reaches {reach} back through four layers: "
-            f"{compared(shown['full'], shown['window'], 'attention to everything', 'the window')}."
+        words.append(
+            f"a window of {kept['window']} tokens reaches {reach} back through four layers: "
+            f"{compared(shown['full'], shown['window'], 'attention to everything', 'the window')}"
         )
     if {"gated_delta-16", "window"} <= sound:
         kept_by = [size(bytes_of(found[name])) for name in ("gated_delta-16", "window")]
-        text += (
-            f" A state with $D = 16$ keeps {kept_by[0]} where the window keeps {kept_by[1]}: "
-            f"{compared(shown['gated_delta-16'], shown['window'], 'the state', 'the window')}."
+        words.append(
+            f"a state with $D = 16$ keeps {kept_by[0]} where the window keeps {kept_by[1]}: "
+            f"{compared(shown['gated_delta-16'], shown['window'], 'the state', 'the window')}"
         )
+    told = ";\n".join(f"- {one}" for one in words)
+    text = f"With {most} pairs\n\n{told}." if words else ""  # not measured
     if bad:
         few, left = min(kept["pairs"]), "; ".join(f"*{KINDS[name]}*" for name in bad)
         text += (
@@ -455,7 +458,7 @@ def faster(est: Estimate, context: int, what: str) -> str:
 
 def decode_story(kept: Kept) -> str:
     rows = kept["rows"]
-    words = []
+    words: list[str] = []
     low = (
         "A layer of states starts many small operators where attention starts one; how much of the miss that is, "
         "is not told apart here."
@@ -465,8 +468,9 @@ def decode_story(kept: Kept) -> str:
     )
     for row in (rows[0], rows[-1]):
         won, said = gain_of(row, "linear")
+        why = "As above." if any(low in text for text in words) else low
         words.append(
-            f"{faster(won, row['context'], 'states')}. By the bytes: {miss(said, won, why_low=high, why_high=low)}"
+            f"{faster(won, row['context'], 'states')}. By the bytes: {miss(said, won, why_low=high, why_high=why)}"
         )
     last = rows[-1]
     won, said = gain_of(last, "window")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lumen.attention.sparse.work import Heads
-from lumen.bench import Estimate, outcome, says, sentence
+from lumen.bench import Estimate, says, sentence
 from lumen.bench.numbers import percent
 from lumen.explore.figures.theme import figure, log_axis, palette, percent_axis
 from lumen.pages import ch14
@@ -149,6 +149,21 @@ def catches(est: Estimate, one: str, other: str) -> str:
     )
 
 
+@sentence(at=0.0, unit="points", effect=20.0, more_words=["points more"], less_words=["catches less"])
+def first_four(est: Estimate) -> str:
+    """The newest keys and the first four, less the newest alone; what follows for whoever compares."""
+    one, other = "keeping the first four beside the newest", "the newest alone"
+    return says(
+        est,
+        at=0.0,
+        worth=0.5,
+        more=f"{one} catches {{x}} points more than {other} (at least {{low}}), so whoever compares selections has to "
+        "give all of them the first block",
+        same=f"{one} and {other} are not told apart ({{estimate}})",
+        less=f"{one} catches less than {other}: {{x}} points (at most {{high}})",
+    )
+
+
 def caught_story(kept: Kept, budget: int) -> str:
     """The selections beside their baselines at one budget, blocks at the largest as well, by intervals."""
     most, block = budgets_of(kept)[-1], kept["block"]
@@ -159,12 +174,8 @@ def caught_story(kept: Kept, budget: int) -> str:
     def over(a: str, b: str, one: str, other: str, keys: int = budget) -> str:
         return catches(far(a, b, keys), one, other)
 
-    sinks = outcome(far("newest and first", "newest"), at=0.0, worth=0.5) == "more"
-    fair = " So whoever compares selections has to give all of them the first block." if sinks else ""
     return (
-        f"With {budget} keys: "
-        f"{over('newest and first', 'newest', 'keeping the first four beside the newest', 'the newest alone')}."
-        f"{fair}\n\n"
+        f"With {budget} keys: {first_four(far('newest and first', 'newest'))}.\n\n"
         f"{budget} keys are {budget // block} blocks, of which the first and the query's own are given, so "
         f"{budget // block - 2} are chosen: "
         f"{over('mean', 'newest and first', 'choosing them by their mean key', 'that baseline')}. "
