@@ -84,9 +84,16 @@ from lumen.explore import (
 from lumen.models import fewer_heads
 from lumen.models.cross_layer import neighbours, share_kv
 from lumen.models.fewer_heads import fewer_kv_heads
-from lumen.models.surgery import rebuilt, split_heads, stack_heads
 from lumen.models.to_latent import input_moments, to_latent
-from lumen.pages import ch12, ch12_picture
+from lumen.models.turned_heads import aligning_turns, random_turns, turned
+from lumen.pages import (
+    ch12,
+    ch12_bytes,
+    ch12_latents,
+    ch12_losses,
+    ch12_picture,
+    ch12_steps,
+)
 from lumen.pages.engines import production_table
 from lumen.train.ranks import spread
 from lumen.train.text import encode, window_losses
@@ -116,8 +123,8 @@ display(HTML(ch12_picture.picture(8, 32)))
 # $$ \kappa = 2 \cdot L \cdot H_{kv} \cdot D \cdot b $$
 
 # %% tags=["hide-input", "nbval-check-output"]
-table(*ch12.symbols())
-markdown(ch12.opening())
+table(*ch12_bytes.symbols())
+markdown(ch12_bytes.opening())
 
 # %% [markdown]
 # gptlite is the small model of this course, trained on Shakespeare's plays, character by character; it has eight heads, and it is
@@ -164,21 +171,27 @@ for heads, stored in ((8, 8), (8, 2), (9, 3), (8, 1)):
 # $$ t \approx \frac{W + B\,T\,\kappa}{\text{bandwidth}} $$
 #
 # A smaller κ shrinks the second term. Sharing among four gains up to four times where $B\,T\,\kappa$ is large beside $W$; where
-# it is small, only what the matrices that make keys and values shrink by. We built one shape in six variants: four layers, 16
-# heads of 64, fp32, one user. Beside the fewer heads stand latents (`mla`) and layers that share (`cla2`), which come further
-# down. The first row is a time; the others say how many times as fast (≈ 1 where the interval
-# holds both faster and slower), in brackets the cost model's forecast.
+# it is small, only what the matrices that make keys and values shrink by. We built one shape with 16, 4 and 1 stored heads: four
+# layers, 16 heads of 64, fp32, one user. The first row is a time; the others say how many times as fast (≈ 1 where the
+# interval holds both faster and slower). In brackets stands the cost model's forecast of the same.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 if kept is None:
     markdown(ch12.NOT_PUBLISHED)
 else:
-    table(*ch12.steps_table(kept))
+    table(*ch12_steps.steps_table(kept))
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 if kept is not None:
-    ch12.steps_figure(kept).show()
-    markdown(ch12.steps_story(kept))
+    ch12_steps.steps_figure(kept).show()
+    markdown(ch12_steps.steps_story(kept))
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+if kept is not None:
+    markdown(ch12_steps.misses_story(kept))
+    if "attention" in kept:
+        table(*ch12_steps.alone_table(kept))
+        markdown(ch12_steps.alone_story(kept))
 
 # %% [markdown]
 # ## Can a trained model be given fewer heads?
@@ -195,7 +208,8 @@ learned, unseen = (
     encode(text, tokenizer.characters)
     for text in lumen.assets.shakespeare()
 )
-moments = input_moments(gptlite, spread(learned, HELD, 16).split(8))
+calibration = spread(learned, HELD, 16)  # what some conversions look at
+moments = input_moments(gptlite, calibration.split(8))
 blind = math.log(gptlite.config.vocab_size)
 
 
@@ -207,7 +221,7 @@ def losses(model):
 base = losses(gptlite)
 markdown(
     f"gptlite, {WINDOWS} windows of {HELD} characters: "
-    f"**{ch12.average(base):.2f}** nats. Blind: {blind:.2f}."
+    f"**{ch12_losses.average(base):.2f}** nats. Blind: {blind:.2f}."
 )
 
 # %% [markdown]
@@ -236,89 +250,63 @@ two = pooled[2, "mean"]
 
 # %% tags=["reveal", "nbval-ignore-output"]
 reveal(
-    guess=my_pool, model=ch12.average(base), measured=ch12.average(two),
+    guess=my_pool, model=ch12_losses.average(base),
+    measured=ch12_losses.average(two),
     unit="nats", what="loss, two means of four",
     names=("8 heads", "2 heads"), log=False,
-    title=ch12.pooled_title(
-        ch12.average(base), ch12.average(two), blind
+    title=ch12_losses.pooled_title(
+        ch12_losses.average(base), ch12_losses.average(two), blind
     ),
 )  # fmt: skip
 
 # %% tags=["reveal", "nbval-ignore-output"]
-markdown(ch12.pooled_story(pooled, base, 2))
+markdown(ch12_losses.pooled_story(pooled, base, 2))
 
 # %% tags=["reveal", "nbval-ignore-output"]
-ch12.pooled_figure(pooled, ch12.average(base), blind)
+ch12_losses.pooled_figure(pooled, ch12_losses.average(base), blind)
 
 # %% [markdown]
 # ## Number 5 of head 0
 #
-# Turn the keys of one head by a rotation $R$ and its queries by the same: $(Rq) \cdot (Rk) = q \cdot k$, and no score notices. (With RoPE between the two this holds only of
-# rotations that leave its pairs together; gptlite has none.)
-# Values can be turned, too, if the output matrix turns them back. So a head's 32 numbers have no axes that mean anything outside
-# it, and number 5 of head 0 has nothing to do with number 5 of head 1. A mean adds the two all the same.
+# Turn the keys of one head by a rotation $R$ and its queries by the same: $(Rq) \cdot (Rk) = q \cdot k$, and no score notices. (With
+# RoPE between the two this holds only of rotations that leave its pairs together; gptlite has none.) Values can be turned, too,
+# if the output matrix turns them back. So a head's 32 numbers have no axes that mean anything outside it, and number 5 of head 0
+# has nothing to do with number 5 of head 1. A mean adds the two all the same.
 #
-# If that is what hurts, two things follow, and both can be tried. Turning every head at random, which changes nothing about the
-# model, should cost the *pooled* model nothing either. And turning the heads of a group towards each other first should save
-# some of the loss. It is free: the best rotation of one cloud of points onto another has a closed form (orthogonal Procrustes, one
-# SVD), and $C = E[x x^\top]$ of some text gives both clouds.
-
-
-# %%
-def turned(model, turns):
-    """The same function with the keys and values of each head in other
-    axes: turns are (keys, values), each (H, D, D), layer by layer."""
-    state, changed = model.state_dict(), {}
-    rule = "hij,hj...->hi..."
-    for layer, (of_keys, of_values) in enumerate(turns):
-        home = f"blocks.{layer}.attn."
-        for name in (home + "qkv.weight", home + "qkv.bias"):
-            q, k, v = split_heads(model.config, state[name])
-            q, k = (torch.einsum(rule, of_keys, x) for x in (q, k))
-            v = torch.einsum(rule, of_values, v)
-            changed[name] = stack_heads(q, k, v)
-        out = state[home + "out.weight"].unflatten(1, (len(q), -1))
-        out = torch.einsum("hij,dhj->dhi", of_values, out)
-        changed[home + "out.weight"] = out.flatten(1)
-    return rebuilt(model, model.config, changed)
-
-
-def towards(heads, second, groups):
-    """Rotations (H, D, D) that bring each group's heads together."""
-    first = heads.unflatten(0, (groups, -1))[:, :1]
-    target = first.expand(-1, len(heads) // groups, -1, -1).flatten(0, 1)
-    for _ in range(4):
-        u, _, v = torch.linalg.svd(target @ second @ heads.mT)
-        middle = (u @ v @ heads).unflatten(0, (groups, -1)).mean(1)
-        target = middle.repeat_interleave(len(heads) // groups, 0)
-    return u @ v
+# Is that what hurts? Three trials. Every head turned at random, which changes nothing about the model: if axes meant nothing to
+# the *pooled* model either, it would lose as much as before. The heads of a group turned towards each other, then pooled: the best
+# rotation of the keys $k = Mx$ of one head onto a target $t = Tx$ has a closed form (orthogonal Procrustes), with the second
+# moments $C = E[x x^\top]$ of what the layer reads in some text:
+#
+# $$ R = U V^\top, \qquad U \Sigma V^\top = T\, C\, M^\top $$
+#
+# And the control: turned at random first, aligned after that. It is
+# [`lumen/models/turned_heads.py`](https://github.com/lumen-course/lumen/blob/main/lumen/models/turned_heads.py); the idea of rotating
+# before pooling is of [Jin and others, 2024](https://arxiv.org/abs/2412.20677).
 
 
 # %% tags=["nbval-ignore-output"]
-def rotations():
-    return torch.linalg.qr(some(8, 32, 32)).Q
+def aligned_losses(model, count=2):
+    """Heads of each group turned towards each other, then pooled."""
+    towards = aligning_turns(model, moments, count)
+    return losses(fewer_kv_heads(turned(model, towards), count))
 
 
-def together(layer, groups=2):
-    weight = gptlite.state_dict()[f"blocks.{layer}.attn.qkv.weight"]
-    _, k, v = split_heads(gptlite.config, weight.double())
-    second = moments[layer].second
-    return [towards(x, second, groups).float() for x in (k, v)]
-
-
-LAYERS = range(gptlite.config.num_layers)
-at_random = turned(gptlite, [(rotations(), rotations()) for _ in LAYERS])
-aligned = turned(gptlite, [together(layer) for layer in LAYERS])
 probe = unseen[None, :200]
-for same in (at_random, aligned):
-    assert off(same(probe), gptlite(probe)) < 1e-4
-turned_two = losses(fewer_kv_heads(at_random, 2))
-aligned_two = losses(fewer_kv_heads(aligned, 2))
-markdown(ch12.bases_story(two, turned_two, aligned_two))
+drawn = [turned(gptlite, random_turns(gptlite, n)) for n in range(6)]
+assert all(off(model(probe), gptlite(probe)) < 1e-4 for model in drawn)
+aligned_two = aligned_losses(gptlite)
+markdown(
+    ch12_losses.bases_story(
+        two,
+        aligned_two,
+        [losses(fewer_kv_heads(model, 2)) for model in drawn],
+        [aligned_losses(model) for model in drawn],
+    )
+)
 
 # %% [markdown]
-# Rotations before pooling are an idea of [Jin and others, 2024](https://arxiv.org/abs/2412.20677). The next step asks why heads
-# should have to agree on anything; but first, the second half of the recipe.
+# The next question would be why heads should have to agree on anything. But first, the second half of the recipe.
 #
 # ## Training on
 #
@@ -332,38 +320,58 @@ HEADS = ("control", "gqa4", "gqa2", "gqa2-first", "gqa2-fresh", "mqa")
 if kept is None:
     markdown(ch12.NOT_PUBLISHED)
 else:
-    table(*ch12.losses_table(kept, HEADS, missing=True))
-    markdown(ch12.trained_story(kept))
+    table(*ch12_losses.losses_table(kept, HEADS), stack=True)
+    markdown(ch12_losses.trained_story(kept))
 
 # %% [markdown]
-# And a large model? The paper's T5-XXL averages 47.2 over its tasks with MHA, 47.1
-# uptrained to GQA with 8 groups, 46.6 as MQA, at 1.51, 0.28 and 0.24 s a sample
-# ([table 1](https://arxiv.org/abs/2305.13245)). Llama-3-8B was no conversion: it learned with eight heads from its first step.
-# Its twin with 32 was never published, so what it cost *this* model cannot be looked up. The closest to it is in the Llama 2 paper
-# ([appendix A.2.1](https://arxiv.org/abs/2307.09288)): models of 30 billion weights with each of the three, the MLP widened by what
-# the heads saved. GQA came out level with MHA on most tasks, MQA behind. Llama-3's MLP is 14,336 wide, Llama-2's 11,008.
+# That the mean is the better start, before the first of each group and before chance, is what the GQA paper found for T5
+# ([section 3.3, figure 4](https://arxiv.org/abs/2305.13245)).
+#
+# ## And large models?
+#
+# Llama-3-8B was no conversion: it learned with eight heads from its first step, and its twin with 32 was never published. So what
+# it cost *this* model cannot be looked up. What others published of twins, as their papers give it:
+#
+# | models | MHA | GQA, 8 groups | MQA |
+# | :--- | ---: | ---: | ---: |
+# | T5-XXL, converted and uptrained: mean over tasks | 47.2 | 47.1 | 46.6 |
+# | the same: seconds a sample | 1.51 | 0.28 | 0.24 |
+# | 7 billion weights, from the start: MMLU | 45.2 | 41.2 | 37.9 |
+# | the same: BBH | 37.0 | 35.6 | 33.2 |
+#
+# The first two rows are the [GQA paper's, table 1](https://arxiv.org/abs/2305.13245); the others
+# [DeepSeek-V2's, appendix D.1](https://arxiv.org/abs/2405.04434), where MHA is ahead on C-Eval and CMMLU as well. The Llama 2 paper
+# ([appendix A.2.1](https://arxiv.org/abs/2307.09288)) finds otherwise: at 30 billion weights GQA came out level with MHA on most
+# tasks, MQA behind. Both pairs had as many weights on either side (DeepSeek's by layers, Llama's by a wider MLP) and differ in
+# size, tokens and tasks; which of these decides, nobody has published.
 #
 # ## Not copies: a latent
 #
-# All keys and values of a layer are made of one vector, $x$, by one matrix: $[k; v] = M x$. In gptlite 512 numbers are made
-# of 256; half of what its cache holds is redundant before anything is compressed. Put a narrow vector in between:
+# All keys and values of a layer are made of one vector, $x$, by one matrix: $[k; v] = M x$. Put a narrow vector in between,
 #
 # $$ c = A\,x \qquad [k; v] \approx U c = U A\, x $$
 #
-# and store $c$, the [latent](../book/glossary.md#term-latent), of $r$ numbers. Sharing heads is the special case in which $U$
-# holds nothing but ones and zeros: two heads of keys and two of values, $r = 4 \cdot 32$, each handed on to four readers *as it
-# is*. Let $U$ be any matrix, and every head makes its own keys of what is stored. Which $U$? Of all choices of rank $r$ the SVD
-# of $M$ leaves the least of $M$ out. Better still, the SVD of $M C^{1/2}$ leaves the least of the *keys and values* out that
-# $C$, the text, calls for ("whitened").
+# and store $c$, the [latent](../book/glossary.md#term-latent), of $r$ numbers.
+
+# %% tags=["hide-input", "nbval-check-output"]
+markdown(ch12_bytes.made_of(2, 128))
+
+# %% [markdown]
+# Let $U$ be any matrix, and every head makes its own keys of what is stored. Which $U$? Of all choices of rank $r$ the SVD of $M$
+# leaves the least of $M$ out (keys and values together: [MHA2MLA](https://arxiv.org/abs/2502.14837), joint SVD). Better still, the
+# SVD of $M C^{1/2}$ leaves the least of the *keys and values* out that the text behind $C$ calls for. That is called whitened, as
+# in [SVD-LLM](https://arxiv.org/abs/2403.12403).
 
 # %% tags=["hide-input", "nbval-check-output"]
 side_by_side = (ch12_picture.PANELS[1], ch12_picture.LATENT)
 display(HTML(ch12_picture.picture(8, 32, side_by_side)))
 
 # %% [markdown]
-# ## Predict: the same bytes
-#
-# Two pooled heads leave 128 numbers a token and layer. A latent of 128 does, too. Whitened by 4,096 characters of text, no training:
+# ### Predict: the same bytes
+
+# %% tags=["hide-input", "nbval-check-output"]
+RANK, RANKS, SEEN = 128, (128, 96, 64, 32, 16), calibration.numel()
+markdown(ch12_losses.converted(SEEN, 2, RANK))
 
 # %% tags=["predict"]
 my_latent = guess(
@@ -373,7 +381,6 @@ my_latent = guess(
 )
 
 # %% tags=["measure", "nbval-ignore-output"]
-RANK, RANKS = 128, (128, 96, 64, 32, 16)
 ranks = {
     rank: {
         "plain": losses(to_latent(gptlite, rank)),
@@ -384,34 +391,39 @@ ranks = {
 whole = to_latent(gptlite, 256)  # full rank: nothing may be lost
 assert off(whole(probe), gptlite(probe)) < 1e-4
 best = ranks[RANK]["whitened"]
+aligned = {64 * n: aligned_losses(gptlite, n) for n in (4, 1)}
+aligned[128] = aligned_two
 
 # %% tags=["reveal", "nbval-ignore-output"]
 reveal(
-    guess=my_latent, model=ch12.apart(two, base),
-    measured=ch12.apart(best, base), unit="nats",
-    what="loss above gptlite", names=("two heads", "latent of 128"),
-    title=ch12.latent_title(best, base, two), log=False,
+    guess=my_latent, model=ch12_losses.apart(aligned_two, base),
+    measured=ch12_losses.apart(best, base), unit="nats",
+    what="loss above gptlite",
+    names=("two aligned heads", "latent of 128"),
+    title=ch12_losses.latent_title(best, base, aligned_two), log=False,
 )  # fmt: skip
 
 # %% tags=["reveal", "nbval-ignore-output"]
-markdown(ch12.latent_story(ranks, base, two, RANK))
-
-# %% tags=["reveal", "nbval-ignore-output"]
-ch12.ranks_figure(
-    ranks, {64 * n: pooled[n, "mean"] for n in (4, 2, 1)}, base
+markdown(
+    ch12_losses.latent_story(ranks, base, two, aligned_two, RANK, SEEN)
 )
 
 # %% tags=["reveal", "nbval-ignore-output"]
-callout("takeaway", ch12.takeaway(ranks, two, RANK))
+ch12_losses.ranks_figure(
+    ranks, {64 * n: pooled[n, "mean"] for n in (4, 2, 1)}, aligned, base
+)
+
+# %% tags=["reveal", "nbval-ignore-output"]
+callout("takeaway", ch12_losses.takeaway(ranks, two, aligned_two, RANK))
 
 # %% tags=["reveal", "nbval-ignore-output"]
 if kept is not None:
-    LATENTS = ("control", "gqa2", "mla128", "mqa", "mla64", "mla64-plain")
-    table(*ch12.losses_table(kept, LATENTS))
-    markdown(ch12.latents_trained(kept))
+    LATENTS = ("gqa2", "mla128", "mqa", "mla64", "mla64-plain")
+    table(*ch12_losses.losses_table(kept, LATENTS), stack=True)
+    markdown(ch12_losses.latents_trained(kept))
 
 # %% [markdown]
-# ## The bill
+# ## Two ways to read a latent
 #
 # So why did anybody ever share heads? Somebody has to make the keys. *Expanded*, every cached latent becomes a key and a value
 # for each head, in every step anew: a matrix product over the whole context for one token. But products can be taken in another
@@ -456,7 +468,7 @@ for new, held in ((1, 1), (1, 77), (5, 300), (64, 64)):
     assert near < 1e-5
 
 # %% [markdown]
-# ### Where is the position?
+# ## Where is the position?
 #
 # gptlite's positions sit in $x$, so latents carry them. Llama's and DeepSeek's do not: RoPE turns each key by its position *after* the
 # matrix, $R_s U_k c$. Now $q \cdot (R_s U_k c) = (U_k^\top R_s^\top q) \cdot c$: to change sides, the query would have to be
@@ -495,24 +507,32 @@ print("a turned key beside the latent:", off(ours, wanted) < 1e-5)
 assert through > 0.1 and off(ours, wanted) < 1e-5
 
 # %% [markdown]
+# ## Which way is cheaper
+#
 # In DeepSeek-V3's numbers:
 
 # %% tags=["hide-input", "nbval-check-output"]
-table(*ch12.symbols_latent())
+table(*ch12_latents.symbols())
 
 # %% [markdown]
 # Absorbed, each pair of query and key multiplies $2r + D_R$ numbers instead of $2D + D_R$; nothing has to be expanded.
 # For one new token that is a bargain, for a whole prompt a loss.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-ch12.ways_figure()
+ch12_latents.ways_figure()
 
 # %% [markdown]
-# And in decode the arithmetic is no longer for nothing:
+# ### What a byte asks for
+#
+# In decode, absorbed, a byte of the cache asks for more arithmetic than it did:
 
 # %% tags=["hide-input", "nbval-check-output"]
-table(*ch12.intensity_table())
-markdown(ch12.intensity_story())
+table(*ch12_latents.intensity_table())
+markdown(ch12_latents.intensity_story())
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+if kept is not None:
+    markdown(ch12_latents.latents_lose(kept))
 
 # %% [markdown]
 # ## Layers that share
@@ -521,15 +541,26 @@ markdown(ch12.intensity_story())
 # ([Brandon and others, 2024](https://arxiv.org/abs/2405.12981)) every other layer stores nothing and reads what its lower neighbour
 # stored: half the cache, whatever the heads do.
 
-# %% tags=["hide-input", "nbval-ignore-output"]
+# %% tags=["nbval-check-output"]
 pairs = neighbours(gptlite.config.num_layers, 2)
-lower = share_kv(gptlite, pairs)
-layered = losses(lower), losses(share_kv(gptlite, pairs, fewer_heads.mean))
-stored = len(lower.config.storing_layers) * lower.config.cache_dims.stored
-markdown(ch12.layers_story(*layered, base, stored))
+half = share_kv(gptlite, pairs).config
+held = [
+    len(c.storing_layers) * c.cache_dims.stored
+    for c in (gptlite.config, half)
+]
+print(f"layers read {pairs}: {held[1]:,} numbers a token of {held[0]:,}")
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+if kept is None:
+    markdown(ch12.NOT_PUBLISHED)
+else:
+    LAYERS = ("gqa4", "cla2", "cla2-mean", "mqa", "gqa2-cla2")
+    table(*ch12_losses.losses_table(kept, LAYERS), stack=True)
+    markdown(ch12_losses.layers_trained(kept))
+
+# %% tags=["hide-input", "nbval-ignore-output"]
 if kept is not None:
-    markdown(ch12.layers_trained(kept))
-    markdown(ch12.layers_read(kept))
+    markdown(ch12_steps.layers_read(kept))
 
 # %% [markdown]
 # ## The ledger
@@ -538,8 +569,8 @@ if kept is not None:
 # would be these. Where each configuration stands is in [`lumen/cost/ledger.py`](https://github.com/lumen-course/lumen/blob/main/lumen/cost/ledger.py).
 
 # %% tags=["hide-input", "nbval-check-output"]
-table(*ch12.ledger_table(), stack=True)
-markdown(ch12.ledger_story())
+table(*ch12_bytes.ledger_table(), stack=True)
+markdown(ch12_bytes.ledger_story())
 
 # %% [markdown]
 # Build your own beside them: heads, rank, layers, context, format.
@@ -554,7 +585,7 @@ CacheShape()
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 if kept is not None:
-    markdown(ch12.short_story(kept))
+    markdown(ch12_steps.short_story(kept))
 
 # %% [markdown]
 # **Absorbed prompts.** One layer, 16 heads of 64, latents of 256 numbers, 2,048 of them in the cache; one new token, then 512.
@@ -571,12 +602,8 @@ for new in (1, 512):
         repeats=15,
         inner=20 if new == 1 else 1,
     )
-    said[new] = ch12.forecast(new)
-markdown(ch12.ways_story(times, said))
-
-# %% tags=["hide-input", "nbval-ignore-output"]
-if kept is not None:
-    markdown(ch12.latents_lose(kept))
+    said[new] = ch12_latents.forecast(new)
+markdown(ch12_latents.ways_story(times, said))
 
 # %% [markdown]
 # **More chips than heads.** [Tensor parallelism](../book/glossary.md#term-tensor-parallelism) deals the heads out to the chips. A
@@ -584,7 +611,7 @@ if kept is not None:
 # chip needs all of it. Bytes of a token on each chip, and of Llama-3-8B on all chips together over one:
 
 # %% tags=["hide-input", "nbval-check-output"]
-table(*ch12.chips_table())
+table(*ch12_bytes.chips_table())
 
 # %% [markdown]
 # Engines answer by dealing out *requests* for attention instead of heads.
@@ -595,7 +622,8 @@ table(*ch12.chips_table())
 # | --- | --- | --- |
 # | a converted, trained model is compared with the model it was made of | what training alone does is charged to the conversion | [the control](#training-on) |
 # | a start is taken for an end | "pooling is as good as noise" | after training on, [what is still missing](#training-on) |
-# | equal bytes are taken for equal work | "latents are free" | FLOPs a key, [in one figure](#where-is-the-position) |
+# | equal bytes are taken for equal work | "latents are free" | FLOPs a key, [in one figure](#which-way-is-cheaper) |
+# | one has seen text, the other has not | "a latent of 16 beats two heads" | [like with like](#predict-the-same-bytes) |
 # | one context | "four times as fast", or "no faster" | [three contexts](#what-fewer-bytes-buy), from weights to cache |
 #
 # ## Play

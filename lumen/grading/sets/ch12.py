@@ -51,6 +51,7 @@ USER, LEFT = 50_000 * LATENT, 141e9 - 84e9
 TOLD_ROUND = "A part of a user is none: round down."
 TOLD_WEIGHTS = "The weights take 84 GB of each chip."
 TOLD_TURNED = "The turned key is cached beside the latent: 576 numbers, not 512."
+TOLD_UNITS = "The chips' GB are 10⁹ bytes: divide by a user's in 10⁹ bytes, too, not in GiB."
 TOLD_EVERY = "Each chip computes 16 heads, on whole latents: every user's cache lies on all eight."
 
 exercises.add(
@@ -66,6 +67,10 @@ exercises.add(
                     HEADS_OWN / 2: "Keys and values, and 2 bytes for each number: one of the two is missing.",
                     HEADS_OWN / 61: "That is one layer. There are 61.",
                     2 * 61 * 2 * 128 * (128 + 64): "Without the turned part, says the text.",
+                    2
+                    * 61
+                    * 128
+                    * (128 + 64 + 128): "Without the turned part, says the text: a key has 128 numbers.",
                     LATENT: "That is what the latents take. Here every head stores a key and a value.",
                 },
             ),
@@ -80,6 +85,8 @@ exercises.add(
                     8 * LEFT // USER: TOLD_EVERY,
                     8 * (LEFT // USER): TOLD_EVERY,
                     LEFT // (2 * USER): "A latent is stored once: keys and values both come out of it.",
+                    LEFT / (USER * 1e9 / 2**30): TOLD_UNITS,
+                    LEFT // (USER * 1e9 / 2**30): TOLD_UNITS,
                     LEFT // USER / 8: "All eight chips have the same users, and each holds all of them.",
                 },
             ),
@@ -91,6 +98,9 @@ exercises.add(
                     8 * LEFT / USER: TOLD_ROUND,
                     8 * (LEFT // (50_000 * 2 * 61 * 512)): TOLD_TURNED,
                     8 * (141e9 // USER): TOLD_WEIGHTS,
+                    8 * (LEFT // USER + 1): "Round down on each chip: the last user of each does not fit.",
+                    (8 * 141e9 - 84e9) // USER: TOLD_WEIGHTS,
+                    8 * (LEFT // (USER * 1e9 / 2**30)): TOLD_UNITS,
                     LEFT // USER: "That is one chip. There are eight, each with users of its own.",
                 },
             ),
@@ -106,6 +116,8 @@ def pooled(
     """Keys and values of `held` heads merged into `count`; `mode` bends it into the usual mistakes."""
     if mode != "any count" and (count < 1 or held % count):
         raise ValueError(f"{held} heads cannot be merged into {count} equal groups.")
+    if mode == "thirds":
+        return _in_thirds(weight, bias, heads, count)
     width, members = len(weight) // (heads + 2 * held), held // count
 
     def merge(rows: Tensor) -> Tensor:
@@ -113,7 +125,7 @@ def pooled(
             return rows.unflatten(0, (members, -1, width)).mean(0).flatten(0, 1)
         if mode == "inner":
             return rows.unflatten(0, (width, -1, members)).mean(2).flatten(0, 1)
-        groups = rows.unflatten(0, (-1, members, width))
+        groups = rows.unflatten(0, (-1, heads // count if mode == "queries' groups" else members, width))
         if mode == "first":
             return groups[:, 0].flatten(0, 1)
         return (groups.sum(1) if mode == "sum" else groups.mean(1)).flatten(0, 1)
@@ -126,6 +138,17 @@ def pooled(
     if bias is None or mode == "drops bias":
         return fused(weight), None
     return fused(weight), bias if mode == "old bias" else fused(bias)
+
+
+def _in_thirds(weight: Tensor, bias: Tensor | None, heads: int, count: int) -> tuple[Tensor, Tensor | None]:
+    """The mistake of who takes as many heads of keys as of queries: three equal parts, a width of rows over them."""
+    width = len(weight) // (3 * heads)
+
+    def fused(rows: Tensor) -> Tensor:
+        q, *both = rows.chunk(3)
+        return torch.cat([q, *(x.unflatten(0, (count, -1, width)).mean(1).flatten(0, 1) for x in both)])
+
+    return fused(weight), None if bias is None else fused(bias)
 
 
 def _fused(
@@ -141,6 +164,9 @@ def _fused(
 
 UNEVEN = "Groups are equally large and no head is left out: anything else is a ValueError."
 NOT_POOLED = {
+    "thirds": "The rows are those of heads + 2 · held heads. Three equal parts, or a width of rows over 3 · heads, are "
+    "right only where keys have as many heads as queries.",
+    "queries' groups": "A new head is made of held / count old ones. Query heads are more than those where they share.",
     "far": "Query head i reads head i // (H / Hkv): the heads that one new head replaces stand side by side.",
     "sum": "That is the sum of a group. Its keys would be as many times too long as the group has members.",
     "first": "That keeps the first of each group and drops the others; their mean is asked.",
@@ -188,8 +214,10 @@ def grouped(q: Tensor, k: Tensor, v: Tensor, mode: str = "") -> Tensor:
     if mode == "crossed":
         groups = q.unflatten(1, (-1, group))
         return ((groups @ k[:, None].mT / width**0.5).softmax(-1) @ v[:, None]).flatten(1, 2)
-    over = {"wide": width * group, "all": width * q.shape[1], "none": 1}.get(mode, width)
-    return (q @ laid(k, "keys tiled").mT / over**0.5).softmax(-1) @ laid(v, "values tiled")
+    over = {"wide": width * group, "all": width * q.shape[1], "none": 1, "squared": width**2}.get(mode, width)
+    over = q.shape[1] if mode == "heads" else over
+    along = {"over heads": 1, "over queries": -2}.get(mode, -1)
+    return (q @ laid(k, "keys tiled").mT / over**0.5).softmax(along) @ laid(v, "values tiled")
 
 
 def _heads(
@@ -210,6 +238,11 @@ STILL_BROKEN = {
     "wide": "The heads are right. A score is divided by the root of one head's width, however many share the key.",
     "all": "A score is a sum over one head's width, not over that of all heads together.",
     "none": "The scores still have to be divided by the root of a head's width.",
+    "squared": "A score is divided by the root of the width, not by the width.",
+    "heads": "A score is divided by the root of a head's width. How many heads there are has no part in it.",
+    "over heads": "Softmax runs over the keys: for each head and query the weights of all S keys sum to 1. Here "
+    "those of the heads do.",
+    "over queries": "Softmax runs over the keys, the last axis: for each query the weights of all S keys sum to 1.",
 }
 
 exercises.add(
@@ -243,6 +276,11 @@ def absorbed(
     over = {"rank": rank, "cached": rank + beside, "bare": key, "none": 1}.get(mode, key + beside)
     at = torch.einsum("bhp,bsp->bhs", q_turned, turned) * (mode != "unturned")
     scores = torch.einsum("bhd,hdr,bsr->bhs", q, up_k, c)
+    if mode == "two softmaxes":
+        weights = ((scores / over**0.5).softmax(-1) + (at / over**0.5).softmax(-1)) / 2
+        return torch.einsum("bhs,bsr,hdr->bhd", weights, c, up_v)
+    if mode == "two scales":
+        over, scores, at = 1, scores / key**0.5, at / beside**0.5
     scores = scores / over**0.5 + at if mode == "late" else (scores + at) / over**0.5
     if mode == "half":
         return torch.einsum("bhs,bhsd->bhd", scores.softmax(-1), torch.einsum("bsr,hdr->bhsd", c, up_v))
@@ -274,6 +312,8 @@ NOT_ABSORBED = {
     "none": "The scores still have to be divided by the root of a key's width.",
     "unturned": "The turned key has a share in every score; without it no position counts.",
     "late": "The turned part belongs to the score before it is divided.",
+    "two scales": "The two parts are one key: their scores are added first, then divided by the root of D + P.",
+    "two softmaxes": "The two parts are one key: their scores are added, and there is one softmax.",
     "inside": "The answer is still among the latents: `up_v` brings it out, head by head.",
     "keys": "`up_k` makes keys. Values are made by `up_v`.",
 }

@@ -69,6 +69,35 @@ def pool_asserted(weight, bias, heads, held, count):
     return pool_head_by_head(weight, bias, heads, held, count)
 
 
+def pool_three_parts(weight, bias, heads, held, count):
+    """As many heads of keys as of queries, always."""
+    if count < 1 or held % count:
+        raise ValueError(count)
+    width = len(weight) // (3 * heads)
+
+    def merged(rows):
+        q, *both = rows.split(len(rows) // 3)
+        return torch.cat(
+            [q, *(x.reshape(count, -1, width, *x.shape[1:]).mean(1).flatten(0, 1) for x in both)]
+        )
+
+    return merged(weight), None if bias is None else merged(bias)
+
+
+def pool_by_query_groups(weight, bias, heads, held, count):
+    if count < 1 or held % count:
+        raise ValueError(count)
+    width = len(weight) // (heads + 2 * held)
+
+    def merged(rows):
+        q, k, v = rows.split([heads * width, held * width, held * width])
+        return torch.cat(
+            [q, *(x.unflatten(0, (-1, heads // count, width)).mean(1).flatten(0, 1) for x in (k, v))]
+        )
+
+    return merged(weight), None if bias is None else merged(bias)
+
+
 def pool_to_at_least_one(weight, bias, heads, held, count):
     if held % max(count, 1):
         raise ValueError(count)
@@ -101,6 +130,19 @@ def whose_turned_back_wrongly(q, k, v):
     groups = q.unflatten(1, (k.shape[1], -1))
     scores = groups @ k[:, :, None].mT / q.shape[-1] ** 0.5
     return (scores.softmax(-1) @ v[:, :, None]).transpose(1, 2).flatten(1, 2)
+
+
+def whose_softmax(axis):
+    def answer(q, k, v):
+        group = q.shape[1] // k.shape[1]
+        k, v = (x.repeat_interleave(group, 1) for x in (k, v))
+        return torch.softmax(q @ k.transpose(2, 3) / np.sqrt(q.shape[-1]), axis) @ v
+
+    return answer
+
+
+def whose_over_width(q, k, v):
+    return F.scaled_dot_product_attention(q, k, v, scale=1 / q.shape[-1], enable_gqa=True)
 
 
 # absorb-the-latent --------------------------------------------------------------------------------
@@ -136,6 +178,13 @@ def absorb_first_row(q, q_turned, latents, turned, up_k, up_v):
 def absorb_first_head(q, q_turned, latents, turned, up_k, up_v):
     """One way into the latents for all heads."""
     return absorb_as_one_wide_head(q, q_turned, latents, turned, up_k[:1].expand_as(up_k), up_v)
+
+
+def absorb_with_two_scales(q, q_turned, latents, turned, up_k, up_v):
+    """Each part of a key over the root of its own width."""
+    whole = (q.shape[-1] + q_turned.shape[-1]) ** 0.5
+    q, q_turned = q * whole / q.shape[-1] ** 0.5, q_turned * whole / q_turned.shape[-1] ** 0.5
+    return absorb_as_one_wide_head(q, q_turned, latents, turned, up_k, up_v)
 
 
 def absorb_value_wide(q, q_turned, latents, turned, up_k, up_v):
@@ -178,6 +227,10 @@ ANSWERS = {
         wrong=[
             ({**RIGHT_USERS, "own heads": 4.0}, "the prefix is off"),
             ({**RIGHT_USERS, "a chip each": 1024}, "factor of about 8"),
+            ({**RIGHT_USERS, "a chip each": 136}, "Round down on each chip"),
+            ({**RIGHT_USERS, "a chip each": 297}, "84 GB of each"),
+            ({**RIGHT_USERS, "every chip": 17.4}, "not in GiB"),
+            ({**RIGHT_USERS, "own heads": 4_997_120}, "Without the turned part"),
             ({"own heads": 4.0e6}, "a dict with the keys"),
         ],
         stubs=[{**RIGHT_USERS, "every chip": ...}],
@@ -189,6 +242,8 @@ ANSWERS = {
             (pool_as_one_stack, "argument 1 changed"),
             (pool_asserted, "AssertionError"),
             (pool_to_at_least_one, "into none"),
+            (pool_three_parts, "heads + 2 · held"),
+            (pool_by_query_groups, "held / count"),
         ],
         lumen=["lumen.models.fewer_heads.fewer_kv_heads"],
     ),
@@ -197,6 +252,9 @@ ANSWERS = {
         wrong=[
             (whose_members_first, "meet its own stored head"),
             (whose_turned_back_wrongly, "9 heads on 3, one query"),
+            (whose_softmax(1), "those of the heads do"),
+            (whose_softmax(2), "over the keys, the last axis"),
+            (whose_over_width, "not by the width"),
         ],
         lumen=["lumen.attention.core.attention"],
     ),
@@ -206,6 +264,7 @@ ANSWERS = {
             (absorb_first_row, "position 0"),
             (absorb_first_head, "position 17"),
             (absorb_value_wide, "values wider than keys"),
+            (absorb_with_two_scales, "added first, then divided"),
         ],
         lumen=["lumen.attention.core.attention"],
     ),

@@ -1,0 +1,342 @@
+"""Chapter 12, what conversions cost: losses right after them, by what they know, and after training on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lumen.bench import Estimate
+from lumen.bench.numbers import percent
+from lumen.explore.figures.theme import figure, label_line, log_axis, nice_ticks, palette
+from lumen.pages.ch12_bytes import SMALL, Table
+from lumen.pages.comparing import capital, loses
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+Losses = Sequence[float]  # the mean loss of each window [nats per character]
+Ranks = Mapping[int, Mapping[str, Losses]]  # rank -> "plain" or "whitened" -> losses
+RULES = {"mean": "mean of the group", "first": "first of the group", "random": "at random"}
+NAMES = {
+    "control": "gptlite, not converted",
+    "gqa4": "4 heads, mean",
+    "gqa2": "2 heads, mean",
+    "gqa2-first": "2 heads, first",
+    "gqa2-fresh": "2 heads, random",
+    "mqa": "1 head, mean",
+    "cla2": "3 of 6 layers store",
+    "cla2-mean": "the same, layers pooled",
+    "gqa2-cla2": "2 heads in 3 layers",
+    "mla128": "latents of 128",
+    "mla64": "latents of 64",
+    "mla64-plain": "latents of 64, plain SVD",
+}
+
+
+def average(losses: Losses) -> float:
+    return sum(losses) / len(losses)
+
+
+def apart(a: Losses, b: Losses) -> Estimate:
+    """How much more a loses than b, window by window. [nats]"""
+    from lumen.train.results import apart as paired
+
+    return paired(list(a), list(b))
+
+
+def nats(value: float) -> str:
+    """A difference with its sign, to a thousandth of a nat or to two figures if it is smaller: +1.746, +0.0004."""
+    places = 3 if abs(value) >= 0.01 else 4
+    return f"{value:+.{places}f}".replace("-", "−")
+
+
+# pooling ------------------------------------------------------------------------------------------
+def pooled_title(base: float, pooled: float, blind: float) -> str:
+    return f"From {base:.2f} to {pooled:.2f} nats; guessing blindly: {blind:.2f}"
+
+
+def pooled_story(losses: Mapping[tuple[int, str], Losses], base: Losses, heads: int) -> str:
+    mean, first, random = (losses[heads, rule] for rule in RULES)
+    far = (average(mean) - average(base)) / (average(random) - average(base))
+    return (
+        f"Right after pooling the model loses {average(mean):.2f} nats a character; "
+        f"{loses(apart(mean, base), 'two means of four', 'gptlite')}. Two baselines. Heads drawn at random, one draw: "
+        f"{loses(apart(mean, random), 'the mean', 'the random heads')}, so by the loss pooling has gone "
+        f"{percent(far)} of the way from gptlite to a cache of noise. And in one line, keep the first head of each "
+        f"group and drop the others: {loses(apart(mean, first), 'the mean', 'the first of each four')}."
+    )
+
+
+def pooled_figure(losses: Mapping[tuple[int, str], Losses], base: float, blind: float) -> go.Figure:
+    """The loss right after, by the heads that are left and by how they were made."""
+    counts = sorted({count for count, _ in losses}, reverse=True)
+    least = average(losses[counts[0], "mean"])
+    fig = figure(
+        f"Half of the heads pooled away: {least:.2f} nats where all of them give {base:.2f}",
+        x="heads of keys and values that are left",
+        y="loss right after (nats a character)",
+        height=400,
+    )
+    for (rule, words), color in zip(RULES.items(), (palette.orange, palette.blue, palette.grey), strict=True):
+        y = [average(losses[count, rule]) for count in counts]
+        fig.add_scatter(
+            x=[str(c) for c in counts],
+            y=y,
+            mode="lines+markers",
+            line_color=color,
+            name=words,
+            showlegend=True,
+        )
+    for level, words in ((base, "gptlite, 8 heads"), (blind, "blind guess")):
+        fig.add_hline(y=level, line={"color": palette.grey, "dash": "dot"})
+        fig.add_annotation(
+            x=1,
+            xref="paper",
+            y=level,
+            yshift=10,
+            xanchor="right",
+            text=words,
+            showarrow=False,
+            font_color=palette.grey,
+        )
+    fig.update_layout(showlegend=True, legend={"orientation": "h", "y": -0.28})
+    fig.update_xaxes(type="category")
+    fig.update_yaxes(range=[0, blind * 1.1])
+    return fig
+
+
+def over_draws(drawn: Sequence[Losses], base: Losses) -> Estimate:
+    """How much more the models of several draws lose than one model: median and range of the draws. [nats]"""
+    return Estimate.of([round(apart(losses, base).value, 6) for losses in drawn], "nats")
+
+
+def bases_story(
+    plain: Losses, aligned: Losses, turned: Sequence[Losses], turned_aligned: Sequence[Losses]
+) -> str:
+    """Three trials as differences to pooling as trained, whose loss the reader has guessed and may not have seen."""
+    return (
+        f"Turned at random and then pooled, in {len(turned)} draws: "
+        f"{loses(over_draws(turned, plain), 'the pooled model', 'the model pooled as trained')}. Turned towards each "
+        f"other first: {loses(apart(aligned, plain), 'the aligned and pooled model', 'the model pooled as trained')}, "
+        f"over windows. And the control: alignment has to undo a random turn. Behind the same {len(turned)} draws, "
+        f"{loses(over_draws(turned_aligned, aligned), 'aligning and pooling', 'without the turn')}."
+    )
+
+
+# training on --------------------------------------------------------------------------------------
+def estimate(fields: Mapping[str, Any]) -> Estimate:
+    """An estimate as it lies in a file."""
+    return Estimate(fields["value"], fields["low"], fields["high"], fields["n"], fields.get("unit", "nats"))
+
+
+def losses_of(kept: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    return {row["name"]: row for row in kept["losses"]}
+
+
+def losses_table(kept: Mapping[str, Any], names: Sequence[str]) -> Table:
+    """What is stored, the cost at first and after training on, and the share of it that is still there."""
+    found, rows = losses_of(kept), []
+    for name in names:
+        if name in found:
+            row = found[name]
+            cells = [NAMES[name], f"{row['numbers_per_token']:,}"]
+            if name == "control":
+                rows.append([*cells, None, None, None])
+                continue
+            left = estimate(row["above_control"])
+            reach = (left.high - left.low) / 2
+            places = 3 if reach >= 0.0005 else 4
+            after = f"{left.value:+.{places}f} ± {reach:.{places}f}".replace("-", "−")
+            rows.append([*cells, nats(row["start_above_gptlite"]["value"]), after, percent(left_of(row))])
+    return rows, ["variant", "numbers a token", "at first", "above the control", "still missing"], "lrrrr"
+
+
+def left_of(row: Mapping[str, Any]) -> float:
+    """Share of what a conversion cost at first that is still there after training on."""
+    return float(row["above_control"]["value"] / row["start_above_gptlite"]["value"])
+
+
+def widest(x: Estimate, y: Estimate) -> Estimate:
+    """x less y where their pairs are not kept: the widest interval that the two allow."""
+    return Estimate(x.value - y.value, x.low - y.high, x.high - y.low, min(x.n, y.n), "nats")
+
+
+def between(a: Mapping[str, Any], b: Mapping[str, Any]) -> Estimate:
+    """How far a ends above b, from what each is above the control."""
+    return widest(estimate(a["above_control"]), estimate(b["above_control"]))
+
+
+def after(found: Mapping[str, Mapping[str, Any]], a: str, b: str, one: str, other: str) -> str:
+    """Two variants after training on, in words; nothing where one of them was not trained."""
+    return loses(between(found[a], found[b]), one, other) if {a, b} <= set(found) else ""
+
+
+def trained_story(kept: Mapping[str, Any]) -> str:
+    """Pooled heads, their baselines and the control after the same steps."""
+    found = losses_of(kept)
+    control, pooled = found["control"], found["gqa2"]
+    steps, share = pooled["recipe"]["steps"], pooled["recipe"]["steps"] / pooled["recipe"]["first"]
+    own = (
+        estimate(control["trained"])
+        if "trained" in control
+        else widest(*map(estimate, (control["after"], control["before"])))
+    )
+    baselines = [
+        after(found, "gqa2", "gqa2-first", "the mean", "the first of each four"),
+        after(found, "gqa2", "gqa2-fresh", "the mean", "a random start"),
+    ]
+    lines = [
+        f"{steps} steps more, {percent(share)} of what gptlite was trained for, one seed. What they do to gptlite "
+        f"itself: {loses(own, 'the control behind them', 'gptlite before them')}. What separates a variant from the "
+        f"*control* is the conversion's. Of what two pooled heads lost at first {percent(left_of(pooled))} is still "
+        f"missing."
+    ]
+    if any(baselines):
+        lines.append(
+            f"Was pooling worth it, as a place to start from? {capital('; '.join(filter(None, baselines)))}."
+        )
+    return "\n\n".join(lines)
+
+
+def layers_trained(kept: Mapping[str, Any]) -> str:
+    """Shared layers after training on, beside heads that store as much, and both at once."""
+    found = losses_of(kept)
+    stored = {name: found[name]["numbers_per_token"] for name in ("cla2", "mqa") if name in found}
+    words = [
+        after(found, "cla2", "cla2-mean", "the lower layer's keys for both", "both layers pooled"),
+        after(
+            found,
+            "cla2",
+            "gqa4",
+            f"at {stored.get('cla2', 0):,} numbers, sharing layers",
+            "pooling pairs of heads",
+        ),
+        after(
+            found, "gqa2-cla2", "mqa", f"at {stored.get('mqa', 0):,}, both at once", "one head in every layer"
+        ),
+    ]
+    told = "; ".join(filter(None, words))
+    return f"After training on, {told}. One training seed: the intervals are over windows." if told else ""
+
+
+def latents_trained(kept: Mapping[str, Any]) -> str:
+    """Latents and heads of the same bytes, both trained on; and whether a latent's gap closes."""
+    found = losses_of(kept)
+    words = [
+        after(found, "mla128", "gqa2", "a latent of 128", "two heads"),
+        after(found, "mla64", "mqa", "a latent of 64", "one head"),
+    ]
+    if not all(words):
+        return ""
+    best = found["mla128"]
+    closed = widest(estimate(best["above_control"]), estimate(best["start_above_gptlite"]))
+    return (
+        f"Trained on for the same {best['recipe']['steps']} steps, at the same bytes: {'; '.join(words)}. And "
+        f'"still missing" of the latent of 128, {percent(left_of(best))}? It began '
+        f"{nats(best['start_above_gptlite']['value'])} nats apart, and compared with its control "
+        f"{loses(closed, 'the trained latent', 'the one before training', worth=0.0001)}. So few steps, one seed and "
+        f"differences as small as these say no more."
+    )
+
+
+# latents ------------------------------------------------------------------------------------------
+def latent_story(ranks: Ranks, base: Losses, pooled: Losses, aligned: Losses, rank: int, seen: int) -> str:
+    """A latent beside heads of as many bytes, each by what it has seen: `seen` characters or nothing."""
+    small, found, one = min(ranks), ranks[rank], f"a latent of {rank}"
+    look = apart(ranks[small]["whitened"], ranks[small]["plain"])
+    return (
+        f"As many bytes as two heads, no training, and {loses(apart(found['whitened'], base), one, 'gptlite')}. "
+        f"Like has to be compared with like: its matrices were chosen by {seen:,} characters of text. Two heads that "
+        f"were aligned by the same characters, then pooled: "
+        f"{loses(apart(aligned, base), 'the aligned heads', 'gptlite')}. Without a look at any text, plain SVD: "
+        f"{loses(apart(found['plain'], base), one, 'gptlite')}; and plain means: "
+        f"{loses(apart(pooled, base), 'two heads', 'gptlite')}. What the look is worth at the smallest rank, {small}: "
+        f"{loses(look, 'the whitened latent', 'the plain one')}. At full rank nothing is lost (asserted)."
+    )
+
+
+def latent_title(found: Losses, base: Losses, aligned: Losses) -> str:
+    more, copies = average(found) - average(base), average(aligned) - average(base)
+    return f"The same bytes: {more:+.3f} nats as a latent, {copies:+.2f} as two aligned heads".replace(
+        "-", "−"
+    )
+
+
+SHOWN = 1e-3  # nats: less than that is no point of the figure
+
+
+def ranks_figure(
+    ranks: Ranks, pooled: Mapping[int, Losses], aligned: Mapping[int, Losses], base: Losses
+) -> go.Figure:
+    """Loss right after conversion against the numbers that a token leaves in a layer, with and without text."""
+    small, least = min(ranks), min(aligned)
+
+    def far(losses: Losses) -> float:
+        return average(losses) - average(base)
+
+    fig = figure(
+        f"Chosen by text: a latent of {small} numbers loses {far(ranks[small]['whitened']):.2f} nats, "
+        f"{least} numbers of aligned heads {far(aligned[least]):.2f}",
+        x="numbers a token leaves in a layer",
+        y="nats above gptlite, right after",
+        log_x=True,
+        log_y=True,
+        height=440,
+    )
+    ways = {
+        "latent, whitened": ({r: some["whitened"] for r, some in ranks.items()}, palette.blue, "solid", -14),
+        "latent, plain SVD": ({r: some["plain"] for r, some in ranks.items()}, palette.blue, "dot", 14),
+        "heads, aligned": (aligned, palette.orange, "solid", -14),
+        "heads, plain mean": (pooled, palette.orange, "dot", 14),
+    }
+    shown = []
+    for words, (losses, color, dash, shift) in ways.items():
+        points = sorted((n, far(some)) for n, some in losses.items())
+        points = [(n, y) for n, y in points if y >= SHOWN]
+        if not points:
+            continue
+        x, y = zip(*points, strict=True)
+        shown += y
+        fig.add_scatter(x=x, y=y, mode="lines+markers", line={"color": color, "dash": dash})
+        at = -1 if "heads" in words else 0
+        label_line(fig, x[at], y[at], words, color, anchor="right" if at else "left", shift=shift)
+    log_axis(fig, "x", sorted({*ranks, *pooled}))
+    log_axis(fig, "y", nice_ticks(min(shown), max(shown)))
+    return fig
+
+
+def enough(ranks: Ranks, way: str, heads: Losses) -> int | None:
+    """The smallest rank whose loss is surely below that of heads, window by window."""
+    less = (rank for rank, found in ranks.items() if apart(found[way], heads).high < 0)
+    return min(less, default=None)
+
+
+def takeaway(ranks: Ranks, pooled: Losses, aligned: Losses, stored: int) -> str:
+    """Latents beside two heads in bytes, each way with its like; the losses are what the page has asked for."""
+    told = [
+        f"{how} a latent of {rank}"
+        for how, rank in (
+            ("chosen by the same text,", enough(ranks, "whitened", aligned)),
+            ("by the weights alone,", enough(ranks, "plain", pooled)),
+        )
+        if rank is not None
+    ]
+    lines = [
+        "**Takeaway.** What a small cache loses depends on what may be computed from it, and not on its bytes alone."
+    ]
+    if told:
+        lines.append(
+            f"Before any training these lost less than two heads, which store {stored} numbers: {'; '.join(told)}."
+        )
+    return " ".join(lines)
+
+
+def converted(seen: int, heads: int, rank: int) -> str:
+    """What the second prediction is about."""
+    return (
+        f"{capital(NUMBERS[heads])} heads leave {2 * heads * SMALL.head_dim} numbers a token and layer. A latent of "
+        f"{rank} does, too. Whitened by {seen:,} characters of text, no training:"
+    )
+
+
+NUMBERS = {1: "one", 2: "two", 4: "four"}
