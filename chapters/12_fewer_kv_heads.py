@@ -135,9 +135,8 @@ markdown(ch12_bytes.opening())
 # %%
 def shared(q, k, v):
     """q (H, T, D), k and v (Hkv, S, D) -> (H, T, D). No mask."""
-    many = q.unflatten(0, (len(k), -1)).flatten(
-        1, 2
-    )  # (Hkv, H / Hkv · T, D)
+    # (Hkv, H / Hkv · T, D): a group's queries below each other
+    many = q.unflatten(0, (len(k), -1)).flatten(1, 2)
     scores = many @ k.mT / math.sqrt(q.shape[-1])
     return (scores.softmax(-1) @ v).reshape(q.shape)
 
@@ -190,8 +189,8 @@ if kept is not None:
 if kept is not None:
     markdown(ch12_steps.misses_story(kept))
     if "attention" in kept:
-        table(*ch12_steps.alone_table(kept))
         markdown(ch12_steps.alone_story(kept))
+        table(*ch12_steps.alone_table(kept))
 
 # %% [markdown]
 # ## Can a trained model be given fewer heads?
@@ -324,8 +323,8 @@ else:
     markdown(ch12_losses.trained_story(kept))
 
 # %% [markdown]
-# That the mean is the better start, before the first of each group and before chance, is what the GQA paper found for T5
-# ([section 3.3, figure 4](https://arxiv.org/abs/2305.13245)).
+# The GQA paper has the same ablation on T5-Large ([section 3.3, figure 4](https://arxiv.org/abs/2305.13245)): the mean ahead of the
+# first head, both ahead of a start at random.
 #
 # ## And large models?
 #
@@ -343,7 +342,7 @@ else:
 # [DeepSeek-V2's, appendix D.1](https://arxiv.org/abs/2405.04434), where MHA is ahead on C-Eval and CMMLU as well. The Llama 2 paper
 # ([appendix A.2.1](https://arxiv.org/abs/2307.09288)) finds otherwise: at 30 billion weights GQA came out level with MHA on most
 # tasks, MQA behind. Both pairs had as many weights on either side (DeepSeek's by layers, Llama's by a wider MLP) and differ in
-# size, tokens and tasks; which of these decides, nobody has published.
+# size, tokens and tasks; which of these decides, they do not tell.
 #
 # ## Not copies: a latent
 #
@@ -623,7 +622,7 @@ table(*ch12_bytes.chips_table())
 # | a converted, trained model is compared with the model it was made of | what training alone does is charged to the conversion | [the control](#training-on) |
 # | a start is taken for an end | "pooling is as good as noise" | after training on, [what is still missing](#training-on) |
 # | equal bytes are taken for equal work | "latents are free" | FLOPs a key, [in one figure](#which-way-is-cheaper) |
-# | one has seen text, the other has not | "a latent of 16 beats two heads" | [like with like](#predict-the-same-bytes) |
+# | one has seen text, the other has not | "latents lose less at the same bytes" | [like with like](#predict-the-same-bytes) |
 # | one context | "four times as fast", or "no faster" | [three contexts](#what-fewer-bytes-buy), from weights to cache |
 #
 # ## Play

@@ -257,3 +257,16 @@ def test_published_pairs_are_judged_by_the_needles_own_interval(benchmark, monke
     assert verdicts == {
         ("a", "b"): "agrees", ("a", "c"): "open", ("a", "d"): "agrees", ("b", "d"): "reversed", ("c", "d"): "open",
     }  # fmt: skip
+
+
+def test_attention_alone_computes_the_same_products_in_pieces_and_in_the_caches(benchmark):
+    """16, 4 and 1 stored heads: as many keys a query, and a row that the page can read."""
+    fewer = benchmark("fewer_kv_heads")
+    shapes = {name: fewer.SHAPES[name] for name in ("mha", "gqa4", "mqa")}
+    rows = fewer.attention(shapes, 2 * fewer.PIECE, rounds=1, last_cache=0)
+    assert [row["name"] for row in rows] == list(shapes) and {row["flops"] for row in rows} == {
+        4 * 16 * 64 * 2048
+    }
+    assert all(
+        row[kind].value > 0 for row in rows for kind in ("whole", "pieces", "kept", "memory_over_caches")
+    )

@@ -60,7 +60,7 @@ def pooled_story(losses: Mapping[tuple[int, str], Losses], base: Losses, heads: 
     far = (average(mean) - average(base)) / (average(random) - average(base))
     return (
         f"Right after pooling the model loses {average(mean):.2f} nats a character; "
-        f"{loses(apart(mean, base), 'two means of four', 'gptlite')}. Two baselines. Heads drawn at random, one draw: "
+        f"{loses(apart(mean, base), 'the pooled model', 'gptlite')}. Two baselines. Heads drawn at random, one draw: "
         f"{loses(apart(mean, random), 'the mean', 'the random heads')}, so by the loss pooling has gone "
         f"{percent(far)} of the way from gptlite to a cache of noise. And in one line, keep the first head of each "
         f"group and drop the others: {loses(apart(mean, first), 'the mean', 'the first of each four')}."
@@ -107,7 +107,7 @@ def pooled_figure(losses: Mapping[tuple[int, str], Losses], base: float, blind: 
 
 def over_draws(drawn: Sequence[Losses], base: Losses) -> Estimate:
     """How much more the models of several draws lose than one model: median and range of the draws. [nats]"""
-    return Estimate.of([round(apart(losses, base).value, 6) for losses in drawn], "nats")
+    return Estimate.of([round(apart(losses, base).value, 4) + 0.0 for losses in drawn], "nats")
 
 
 def bases_story(
@@ -119,7 +119,7 @@ def bases_story(
         f"{loses(over_draws(turned, plain), 'the pooled model', 'the model pooled as trained')}. Turned towards each "
         f"other first: {loses(apart(aligned, plain), 'the aligned and pooled model', 'the model pooled as trained')}, "
         f"over windows. And the control: alignment has to undo a random turn. Behind the same {len(turned)} draws, "
-        f"{loses(over_draws(turned_aligned, aligned), 'aligning and pooling', 'without the turn')}."
+        f"{loses(over_draws(turned_aligned, aligned), 'the model aligned and pooled', 'the one that was not turned before')}."
     )
 
 
@@ -203,7 +203,7 @@ def layers_trained(kept: Mapping[str, Any]) -> str:
     found = losses_of(kept)
     stored = {name: found[name]["numbers_per_token"] for name in ("cla2", "mqa") if name in found}
     words = [
-        after(found, "cla2", "cla2-mean", "the lower layer's keys for both", "both layers pooled"),
+        after(found, "cla2", "cla2-mean", "keeping the lower layer's keys", "pooling both layers'"),
         after(
             found,
             "cla2",
@@ -223,7 +223,7 @@ def latents_trained(kept: Mapping[str, Any]) -> str:
     """Latents and heads of the same bytes, both trained on; and whether a latent's gap closes."""
     found = losses_of(kept)
     words = [
-        after(found, "mla128", "gqa2", "a latent of 128", "two heads"),
+        after(found, "mla128", "gqa2", "a latent of 128", "two pooled heads"),
         after(found, "mla64", "mqa", "a latent of 64", "one head"),
     ]
     if not all(words):
@@ -233,8 +233,8 @@ def latents_trained(kept: Mapping[str, Any]) -> str:
     return (
         f"Trained on for the same {best['recipe']['steps']} steps, at the same bytes: {'; '.join(words)}. And "
         f'"still missing" of the latent of 128, {percent(left_of(best))}? It began '
-        f"{nats(best['start_above_gptlite']['value'])} nats apart, and compared with its control "
-        f"{loses(closed, 'the trained latent', 'the one before training', worth=0.0001)}. So few steps, one seed and "
+        f"{nats(best['start_above_gptlite']['value'])} nats apart; after training, set against its control: "
+        f"{loses(closed, 'the latent behind training', 'the latent before', worth=0.0001)}. So few steps, one seed and "
         f"differences as small as these say no more."
     )
 
@@ -248,9 +248,9 @@ def latent_story(ranks: Ranks, base: Losses, pooled: Losses, aligned: Losses, ra
         f"As many bytes as two heads, no training, and {loses(apart(found['whitened'], base), one, 'gptlite')}. "
         f"Like has to be compared with like: its matrices were chosen by {seen:,} characters of text. Two heads that "
         f"were aligned by the same characters, then pooled: "
-        f"{loses(apart(aligned, base), 'the aligned heads', 'gptlite')}. Without a look at any text, plain SVD: "
+        f"{loses(apart(aligned, base), 'the aligned model', 'gptlite')}. Without a look at any text, plain SVD: "
         f"{loses(apart(found['plain'], base), one, 'gptlite')}; and plain means: "
-        f"{loses(apart(pooled, base), 'two heads', 'gptlite')}. What the look is worth at the smallest rank, {small}: "
+        f"{loses(apart(pooled, base), 'the pooled model', 'gptlite')}. What the look is worth at the smallest rank, {small}: "
         f"{loses(look, 'the whitened latent', 'the plain one')}. At full rank nothing is lost (asserted)."
     )
 
@@ -326,7 +326,7 @@ def takeaway(ranks: Ranks, pooled: Losses, aligned: Losses, stored: int) -> str:
     ]
     if told:
         lines.append(
-            f"Before any training these lost less than two heads, which store {stored} numbers: {'; '.join(told)}."
+            f"Before any training these lost less than two heads that had seen as much and store {stored} numbers: {'; '.join(told)}."
         )
     return " ".join(lines)
 

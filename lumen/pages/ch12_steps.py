@@ -72,7 +72,7 @@ def steps_table(kept: Kept, names: Sequence[str] = HEADS) -> Table:
         for context in contexts:
             if name == "mha":
                 taken, said = step_of(kept, name, context)
-                cells.append(f"{milliseconds(taken.value)} ({milliseconds(said)})")
+                cells.append(f"{milliseconds(taken.value)} ({1e3 * said:.3g})")
             else:
                 won, said = gain_of(kept, name, context)
                 cells.append(f"{gain_cell(won)} × ({said:.2f})")
@@ -174,7 +174,7 @@ def misses_story(kept: Kept) -> str:
     )
     won, said = gain_of(kept, "gqa4", last)
     untold = (
-        "The ratio of two forecasts multiplies their misses, where signs differ they add up. "
+        f"Behind it stand the misses of two steps, {each}, which a ratio multiplies. "
         + (
             "Which part of the forecast fails, the next lines ask." if "attention" in kept else UNTOLD
         )  # not measured
@@ -182,8 +182,7 @@ def misses_story(kept: Kept) -> str:
     return (
         f"And the forecasts in brackets? Those of the {len(found)} steps above miss by {signed(min(found))} to "
         f"{signed(max(found))}, half of them by more than {percent(far)} in one direction or the other. The gain of "
-        f"`gqa4` at {last:,} tokens: {miss(said, won, why_low=untold, why_high=untold)} Behind it stand the misses of "
-        f"two steps, {each}."
+        f"`gqa4` at {last:,} tokens: {miss(said, won, why_low=untold, why_high=untold)}"
     )
 
 

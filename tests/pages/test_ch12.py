@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from lumen import cost
+from lumen.bench import Estimate
 from lumen.cost.ledger import ledger
 from lumen.models.counts import absorbs
-from lumen.pages import ch12, ch12_picture
+from lumen.pages import ch12_bytes, ch12_latents, ch12_losses, ch12_picture, ch12_steps
+from lumen.pages.comparing import faster, loses
 
 TEXT = (Path(__file__).parents[2] / "chapters" / "12_fewer_kv_heads.py").read_text("utf8")
 
@@ -18,22 +20,26 @@ TEXT = (Path(__file__).parents[2] / "chapters" / "12_fewer_kv_heads.py").read_te
 def test_the_numbers_of_the_opening_are_those_of_the_cost_model():
     opening = TEXT.split("By the end you can")[0]
     assert re.findall(r"(\d+) KiB", opening) == [
-        f"{cost.kv_bytes_per_token(m) / 2**10:.0f}" for m in (ch12.OLD, ch12.NEW)
+        f"{cost.kv_bytes_per_token(m) / 2**10:.0f}" for m in (ch12_bytes.OLD, ch12_bytes.NEW)
     ]
-    assert "4 times fewer" in ch12.opening() and "2 GiB" in ch12.opening() and "1 GiB" in ch12.opening()
+    assert (
+        "4 times fewer" in ch12_bytes.opening()
+        and "2 GiB" in ch12_bytes.opening()
+        and "1 GiB" in ch12_bytes.opening()
+    )
 
 
 def test_the_shape_of_deepseek_is_that_of_the_ledger():
     (held,) = (row for row in ledger() if row.name == "deepseek-v3")
-    assert cost.kv_bytes_per_token(ch12.V3) == held.bytes(1)
+    assert cost.kv_bytes_per_token(ch12_bytes.V3) == held.bytes(1)
 
 
 def test_ways_cross_where_the_engine_changes_its_way():
-    crossing = ch12.even(ch12.V3)
-    assert absorbs(ch12.V3, int(crossing)) and not absorbs(ch12.V3, int(crossing) + 1)
-    below, above = (ch12.flops_a_key(ch12.V3, n) for n in (int(crossing), int(crossing) + 1))
+    crossing = ch12_latents.even(ch12_bytes.V3)
+    assert absorbs(ch12_bytes.V3, int(crossing)) and not absorbs(ch12_bytes.V3, int(crossing) + 1)
+    below, above = (ch12_latents.flops_a_key(ch12_bytes.V3, n) for n in (int(crossing), int(crossing) + 1))
     assert below[1] <= below[0] and above[1] > above[0]
-    assert ch12.forecast(1) < 1 < ch12.forecast(512)
+    assert ch12_latents.forecast(1) < 1 < ch12_latents.forecast(512)
 
 
 @pytest.mark.parametrize(
@@ -41,10 +47,10 @@ def test_ways_cross_where_the_engine_changes_its_way():
 )
 def test_a_head_is_not_cut(chips, old, new):
     """Heads that a chip holds."""
-    for model, heads in ((ch12.OLD, old), (ch12.NEW, new)):
+    for model, heads in ((ch12_bytes.OLD, old), (ch12_bytes.NEW, new)):
         each = cost.kv_bytes_per_token(model) / model.num_kv_heads
-        assert ch12.on_each(model, chips) == heads * each
-    assert ch12.on_each(ch12.V3, chips) == cost.kv_bytes_per_token(ch12.V3)
+        assert ch12_bytes.on_each(model, chips) == heads * each
+    assert ch12_bytes.on_each(ch12_bytes.V3, chips) == cost.kv_bytes_per_token(ch12_bytes.V3)
 
 
 def test_the_picture_counts_and_says_what_it_shows():
@@ -63,8 +69,9 @@ def est(value, reach=0.01):
     return {"value": value, "low": value - reach, "high": value + reach, "n": 944, "unit": "nats"}
 
 
-def kept(pooled=0.1, first=0.1, fresh=0.1, slow=2.0):
-    """Published losses of these excesses over the control, and steps in which all heads take `slow` times as long."""
+def kept(pooled=0.1, first=0.1, fresh=0.1, slow=2.0, reach=0.02, caches=None):
+    """Published losses of these excesses over the control, and steps in which all heads take `slow` times as long,
+    known to a share of `reach`. `caches`: attention alone, keys from memory over keys in the caches."""
     recipe = {"steps": 150, "first": 1500}
     rows = [
         {"name": name, "numbers_per_token": 768, "before": est(3.0), "after": est(1.46 + far), "recipe": recipe,
@@ -77,51 +84,176 @@ def kept(pooled=0.1, first=0.1, fresh=0.1, slow=2.0):
     }  # fmt: skip
     steps = [
         {"name": name, "config": dict(config), "bytes_per_token": 32768, "steps": [
-            {"context": c, "measured_s": t, "low_s": 0.98 * t, "high_s": 1.02 * t, "n": 24, "predicted_s": t,
-             "gain": {"value": slow if c > 256 else 1.0, "low": (slow if c > 256 else 1.0) * 0.98,
-                      "high": (slow if c > 256 else 1.0) * 1.02, "n": 12, "unit": "×"}}
+            {"context": c, "measured_s": t, "low_s": (1 - reach) * t, "high_s": (1 + reach) * t, "n": 24,
+             "predicted_s": t, "predicted_attention_s": t / 2, "gain": ratio(slow if c > 256 else 1.0, reach)}
             for c, t in ((256, 0.01), (8192, 0.01 * factor))]}
-        for name, factor in (("mha", slow), ("gqa4", 1.0), ("mqa", 1.0), ("mla", 1.0), ("cla2", 1.0))
+        for name, factor in [("mha", slow), *((one, 1.0) for one in ("gqa4", "mqa", "mla", "cla2", "gqa4-cla2"))]
     ]  # fmt: skip
-    return {"losses": rows, "steps": steps}
+    data = {"losses": rows, "steps": steps}
+    if caches is not None:
+        seconds = {"value": 0.001, "low": 0.0009, "high": 0.0011, "n": 12, "unit": "s"}
+        data["attention"] = [
+            {"name": name, "context": 8192, "flops": 10**8, "memory_over_caches": ratio(caches, reach)}
+            | dict.fromkeys(("whole", "pieces", "kept"), seconds)
+            for name in ch12_steps.HEADS
+        ]
+    return data
+
+
+def ratio(value, reach):
+    return {"value": value, "low": value * (1 - reach), "high": value * (1 + reach), "n": 12, "unit": "×"}
 
 
 def test_a_baseline_is_judged_by_its_interval():
-    told = ch12.trained_story(kept(pooled=0.1, first=0.105, fresh=0.3))
-    assert "between the mean and the first of each four no difference is left" in told
-    assert "the mean ends below a random start" in told and "10 % of what gptlite was trained for" in told
-    told = ch12.trained_story(kept(pooled=0.3, first=0.1, fresh=0.3))
-    assert "the mean ends above the first of each four" in told
+    told = ch12_losses.trained_story(kept(pooled=0.1, first=0.105, fresh=0.3))
+    assert "Between the mean and the first of each four there is no difference" in told
+    assert (
+        "the mean loses less than a random start" in told and "10 % of what gptlite was trained for" in told
+    )
+    told = ch12_losses.trained_story(kept(pooled=0.3, first=0.1, fresh=0.3))
+    assert "The mean loses more than the first of each four" in told
 
 
-def test_steps_are_judged_at_both_ends():
-    told = ch12.steps_story(kept(slow=2.0))
-    assert re.search(r"At 256 tokens.*?show no difference", told) and "2.00 times as fast" in told
-    told = ch12.steps_story(kept(slow=0.5))
-    assert "slower" in told.split("At 8,192 tokens")[1]
+def test_what_training_did_to_the_control_is_judged_by_its_pairs():
+    data = kept()
+    assert "between the control" not in ch12_losses.trained_story(data)  # 1.46 after, 3.0 before
+    data["losses"][0]["trained"] = est(0.0)
+    assert (
+        "between the control behind them and gptlite before them there is no difference"
+        in ch12_losses.trained_story(data)
+    )
+
+
+@pytest.mark.parametrize(
+    ("slow", "reach", "words"),
+    [
+        (2.0, 0.02, "2.00 times as fast"),
+        (1.0, 0.02, "no difference"),
+        (1.2, 0.5, "no difference"),
+        (0.5, 0.02, "slower"),
+    ],
+)
+def test_steps_and_their_title_are_judged_by_their_intervals(slow, reach, words):
+    data = kept(slow=slow, reach=reach)
+    short, long = ch12_steps.steps_story(data).split("At 8,192 tokens")
+    assert "this run shows no difference" in short and words in long
+    title = ch12_steps.steps_figure(data).layout.title.text.replace("<br>", " ")
+    assert words in title.split("256 tokens")[1] and "no difference" in title.split("256 tokens")[0]
+
+
+def test_the_first_row_has_its_forecast_and_misses_do_not_cancel():
+    data = kept(slow=2.0)
+    assert ch12_steps.steps_table(data)[0][0][-1] == "20 ms (20)"
+    for row, factor in ((0, 1.2), (1, 0.8), (2, 1.2)):
+        for step in data["steps"][row]["steps"]:
+            step["predicted_s"] = factor * step["measured_s"]
+    told = ch12_steps.misses_story(data)
+    assert (
+        "−20 % to +20 %, half of them by more than 20 %" in told
+        and "+20 % of `mha` and −20 % of `gqa4`" in told
+    )
+    assert "is not explained" in told and "is not explained" not in ch12_steps.misses_story(
+        data | kept(caches=2.0)
+    )
+
+
+@pytest.mark.parametrize(
+    ("caches", "reach", "words"),
+    [
+        (2.0, 0.02, "2.00 times as long"),
+        (1.0, 0.02, "no difference"),
+        (1.5, 0.6, "no difference"),
+        (0.5, 0.02, "failed"),
+    ],
+)
+def test_the_control_of_attention_alone_is_judged_by_its_interval(caches, reach, words):
+    data = kept(slow=2.0, caches=caches, reach=reach)
+    told = ch12_steps.alone_story(data)
+    assert told.count(words) == 3 and "predicted" in told
+    rows, headers, align = ch12_steps.alone_table(data)
+    assert len(rows) == 3 and len(headers) == len(align) == len(rows[0]) == 4
+
+
+def test_a_measured_operator_takes_the_place_of_its_forecast():
+    """Steps of 20 and 10 ms, half of each attention; measured 1 ms in each of four layers."""
+    assert ch12_steps.replaced_gain(kept(slow=2.0, caches=1.0), "gqa4") == pytest.approx((10 + 4) / (5 + 4))
 
 
 def test_layers_that_share_hold_less_and_read_as_much():
     data = kept(slow=1.0)
-    data["steps"][-1]["config"] |= {"kv_from": [0, 0, 2, 2]}
-    told = ch12.layers_read(data)
-    assert "reads 100 % of the bytes" in told and "holds 50 %" in told and "no difference" in told
-    assert "2.00 times as fast" in ch12.layers_read(kept(slow=2.0))
+    data["steps"][4]["config"] |= {"kv_from": [0, 0, 2, 2]}
+    told = ch12_steps.layers_read(data)
+    assert "reads 100 % of them" in told and "holds 50 %" in told and "no difference" in told
+    assert "2.00 times as fast" in ch12_steps.layers_read(kept(slow=2.0))
 
 
 def test_left_is_a_share_of_the_start():
-    assert ch12.left_of(ch12.losses_of(kept(pooled=0.16))["gqa2"]) == pytest.approx(0.1)
+    assert ch12_losses.left_of(ch12_losses.losses_of(kept(pooled=0.16))["gqa2"]) == pytest.approx(0.1)
 
 
 def test_a_table_has_a_row_for_what_is_published_and_none_else():
-    for missing in (False, True):
-        rows, headers, align = ch12.losses_table(kept(), ("control", "gqa2", "mqa"), missing)
-        assert [row[0] for row in rows] == ["gptlite, not converted", "2 heads, mean"]
-        assert len(headers) == len(align) == len(rows[0]) == 4 + missing
-        assert not any("3.0" in cell for row in rows for cell in row)  # the loss that was asked for
+    rows, headers, align = ch12_losses.losses_table(kept(), ("control", "gqa2", "mqa"))
+    assert [row[0] for row in rows] == ["gptlite, not converted", "2 heads, mean"]
+    assert len(headers) == len(align) == len(rows[0]) == len(rows[1]) == 5
 
 
-def test_the_takeaway_names_the_smallest_latent_that_is_surely_better():
-    pooled, ranks = [2.0, 2.1, 2.2], {64: {"whitened": [1.5, 1.7, 1.6]}, 32: {"whitened": [2.1, 2.0, 2.2]}}
-    assert ch12.enough(ranks, pooled) == 64 and "a latent of 64 numbers" in ch12.takeaway(ranks, pooled, 128)
-    assert ch12.enough({32: ranks[32]}, pooled) is None and "latent of" not in ch12.takeaway({}, pooled, 128)
+def test_a_latent_that_training_did_not_help_is_told():
+    data = kept()
+    for name, start, end in (("mla128", 0.0004, 0.0007), ("mla64", 0.006, 0.003), ("mqa", 1.8, 0.5)):
+        data["losses"].append(
+            data["losses"][1]
+            | {"name": name, "start_above_gptlite": est(start, 1e-5), "above_control": est(end, 1e-5)}
+        )
+    told = ch12_losses.latents_trained(data)
+    assert "175 %" in told and "loses more than the latent before" in told and "one seed" in told
+    data["losses"][-3]["above_control"] = est(0.0004, 1e-4)
+    assert "no difference to see" in ch12_losses.latents_trained(data).split("still missing")[1]
+
+
+def test_like_is_compared_with_like_in_the_takeaway():
+    """Whitened latents with aligned heads, plain ones with plain means."""
+    pooled, aligned = [2.0, 2.1, 2.2], [1.55, 1.65, 1.75]
+    ranks = {
+        64: {"whitened": [1.4, 1.5, 1.6], "plain": [1.5, 1.6, 1.7]},
+        32: {"whitened": [1.7, 1.6, 1.7], "plain": [1.8, 1.9, 2.0]},
+    }
+    assert (
+        ch12_losses.enough(ranks, "whitened", aligned) == 64
+        and ch12_losses.enough(ranks, "plain", pooled) == 32
+    )
+    told = ch12_losses.takeaway(ranks, pooled, aligned, 128)
+    assert "by the same text, a latent of 64" in told and "by the weights alone, a latent of 32" in told
+    assert "latent of" not in ch12_losses.takeaway({}, pooled, aligned, 128)
+
+
+def test_draws_are_told_by_their_median_and_range():
+    base, drawn = [1.0, 2.0], [[1.0 + x, 2.0 + x] for x in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)]
+    found = ch12_losses.over_draws(drawn, base)
+    assert (found.value, found.low, found.high, found.n) == (0.35, 0.1, 0.6, 6)
+    told = ch12_losses.bases_story(base, [0.5, 1.4], drawn, [[0.5, 1.4]] * 6)
+    assert "loses more than the model pooled as trained" in told and "in 6 draws" in told
+    assert (
+        "between the model aligned and pooled and the one that was not turned before there is no difference"
+        in told
+    )
+
+
+def test_numbers_of_gptlite_in_sentences_are_those_of_its_configuration():
+    small = ch12_bytes.SMALL
+    assert f"{2 * small.num_kv_heads * small.head_dim} numbers" in ch12_bytes.made_of(2, 128)
+    assert "Two heads leave 128 numbers" in ch12_losses.converted(4096, 2, 128)
+    assert "4,096 characters" in ch12_losses.converted(4096, 2, 128)
+
+
+def test_comparisons_are_symmetric_and_name_both():
+    three = [Estimate(x, x - 0.1, x + 0.1, 12, "×") for x in (2.0, 1.0, 0.5)]
+    told = [faster(one, "a", "b") for one in three]
+    assert (
+        "a is 2.00 times as fast as b" in told[0]
+        and "no difference" in told[1]
+        and "a is 50 % slower" in told[2]
+    )
+    told = [loses(Estimate(x, x - 0.1, x + 0.1, 12, "nats"), "a", "b") for x in (0.5, 0.0, -0.5)]
+    assert (
+        "a loses more than b" in told[0] and "no difference" in told[1] and "a loses less than b" in told[2]
+    )
