@@ -114,12 +114,15 @@ def bases_story(
     plain: Losses, aligned: Losses, turned: Sequence[Losses], turned_aligned: Sequence[Losses]
 ) -> str:
     """Three trials as differences to pooling as trained, whose loss the reader has guessed and may not have seen."""
+    undone = loses(
+        over_draws(turned_aligned, aligned), "the model aligned and pooled", "the one not turned before"
+    )
     return (
         f"Turned at random and then pooled, in {len(turned)} draws: "
         f"{loses(over_draws(turned, plain), 'the pooled model', 'the model pooled as trained')}. Turned towards each "
         f"other first: {loses(apart(aligned, plain), 'the aligned and pooled model', 'the model pooled as trained')}, "
         f"over windows. And the control: alignment has to undo a random turn. Behind the same {len(turned)} draws, "
-        f"{loses(over_draws(turned_aligned, aligned), 'the model aligned and pooled', 'the one that was not turned before')}."
+        f"{undone}."
     )
 
 
@@ -250,8 +253,9 @@ def latent_story(ranks: Ranks, base: Losses, pooled: Losses, aligned: Losses, ra
         f"were aligned by the same characters, then pooled: "
         f"{loses(apart(aligned, base), 'the aligned model', 'gptlite')}. Without a look at any text, plain SVD: "
         f"{loses(apart(found['plain'], base), one, 'gptlite')}; and plain means: "
-        f"{loses(apart(pooled, base), 'the pooled model', 'gptlite')}. What the look is worth at the smallest rank, {small}: "
-        f"{loses(look, 'the whitened latent', 'the plain one')}. At full rank nothing is lost (asserted)."
+        f"{loses(apart(pooled, base), 'the pooled model', 'gptlite')}. What the look is worth at the smallest "
+        f"rank, {small}: {loses(look, 'the whitened latent', 'the plain one')}. At full rank nothing is lost "
+        f"(asserted)."
     )
 
 
@@ -326,7 +330,8 @@ def takeaway(ranks: Ranks, pooled: Losses, aligned: Losses, stored: int) -> str:
     ]
     if told:
         lines.append(
-            f"Before any training these lost less than two heads that had seen as much and store {stored} numbers: {'; '.join(told)}."
+            f"Before any training these lost less than two heads that had seen as much and store {stored} numbers: "
+            f"{'; '.join(told)}."
         )
     return " ".join(lines)
 

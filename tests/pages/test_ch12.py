@@ -232,10 +232,7 @@ def test_draws_are_told_by_their_median_and_range():
     assert (found.value, found.low, found.high, found.n) == (0.35, 0.1, 0.6, 6)
     told = ch12_losses.bases_story(base, [0.5, 1.4], drawn, [[0.5, 1.4]] * 6)
     assert "loses more than the model pooled as trained" in told and "in 6 draws" in told
-    assert (
-        "between the model aligned and pooled and the one that was not turned before there is no difference"
-        in told
-    )
+    assert "between the model aligned and pooled and the one not turned before there is no difference" in told
 
 
 def test_numbers_of_gptlite_in_sentences_are_those_of_its_configuration():

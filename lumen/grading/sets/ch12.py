@@ -86,7 +86,6 @@ exercises.add(
                     8 * (LEFT // USER): TOLD_EVERY,
                     LEFT // (2 * USER): "A latent is stored once: keys and values both come out of it.",
                     LEFT / (USER * 1e9 / 2**30): TOLD_UNITS,
-                    LEFT // (USER * 1e9 / 2**30): TOLD_UNITS,
                     LEFT // USER / 8: "All eight chips have the same users, and each holds all of them.",
                 },
             ),
@@ -100,7 +99,6 @@ exercises.add(
                     8 * (141e9 // USER): TOLD_WEIGHTS,
                     8 * (LEFT // USER + 1): "Round down on each chip: the last user of each does not fit.",
                     (8 * 141e9 - 84e9) // USER: TOLD_WEIGHTS,
-                    8 * (LEFT // (USER * 1e9 / 2**30)): TOLD_UNITS,
                     LEFT // USER: "That is one chip. There are eight, each with users of its own.",
                 },
             ),
@@ -275,6 +273,7 @@ def absorbed(
     key, beside, rank = q.shape[-1], turned.shape[-1], c.shape[-1]
     over = {"rank": rank, "cached": rank + beside, "bare": key, "none": 1}.get(mode, key + beside)
     at = torch.einsum("bhp,bsp->bhs", q_turned, turned) * (mode != "unturned")
+    up_k = up_k[:1].expand_as(up_k) if mode == "one way" else up_k
     scores = torch.einsum("bhd,hdr,bsr->bhs", q, up_k, c)
     if mode == "two softmaxes":
         weights = ((scores / over**0.5).softmax(-1) + (at / over**0.5).softmax(-1)) / 2
@@ -312,6 +311,7 @@ NOT_ABSORBED = {
     "none": "The scores still have to be divided by the root of a key's width.",
     "unturned": "The turned key has a share in every score; without it no position counts.",
     "late": "The turned part belongs to the score before it is divided.",
+    "one way": "Each head has its own way into the latents: `up_k[h]`, and not the first head's for all.",
     "two scales": "The two parts are one key: their scores are added first, then divided by the root of D + P.",
     "two softmaxes": "The two parts are one key: their scores are added, and there is one softmax.",
     "inside": "The answer is still among the latents: `up_v` brings it out, head by head.",

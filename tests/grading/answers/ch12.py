@@ -262,7 +262,7 @@ ANSWERS = {
         right=[absorb_as_one_wide_head, absorb_in_numpy],
         wrong=[
             (absorb_first_row, "position 0"),
-            (absorb_first_head, "position 17"),
+            (absorb_first_head, "its own way into the latents"),
             (absorb_value_wide, "values wider than keys"),
             (absorb_with_two_scales, "added first, then divided"),
         ],
