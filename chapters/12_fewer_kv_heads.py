@@ -403,9 +403,9 @@ reveal(
 )  # fmt: skip
 
 # %% tags=["reveal", "nbval-ignore-output"]
-markdown(
-    ch12_losses.latent_story(ranks, base, two, aligned_two, RANK, SEEN)
-)
+known = ranks, base, two, aligned_two, RANK, SEEN
+table(*ch12_losses.latent_table(*known))
+markdown(ch12_losses.latent_story(ranks, base, aligned_two, RANK))
 
 # %% tags=["reveal", "nbval-ignore-output"]
 ch12_losses.ranks_figure(

@@ -219,7 +219,9 @@ def layers_trained(kept: Mapping[str, Any]) -> str:
         ),
     ]
     told = "; ".join(filter(None, words))
-    return f"After training on, {told}. One training seed: the intervals are over windows." if told else ""
+    if not told:
+        return ""
+    return f"After training on, {told}. One training seed: the intervals are over windows."
 
 
 def latents_trained(kept: Mapping[str, Any]) -> str:
@@ -243,18 +245,30 @@ def latents_trained(kept: Mapping[str, Any]) -> str:
 
 
 # latents ------------------------------------------------------------------------------------------
-def latent_story(ranks: Ranks, base: Losses, pooled: Losses, aligned: Losses, rank: int, seen: int) -> str:
-    """A latent beside heads of as many bytes, each by what it has seen: `seen` characters or nothing."""
-    small, found, one = min(ranks), ranks[rank], f"a latent of {rank}"
+def latent_table(ranks: Ranks, base: Losses, pooled: Losses, aligned: Losses, rank: int, seen: int) -> Table:
+    """A latent beside two heads of as many bytes, like with like: chosen by the weights alone, or by some text."""
+    rows = []
+    for by, latent, heads in (
+        ("the weights alone", ranks[rank]["plain"], pooled),
+        (f"{seen:,} characters of text", ranks[rank]["whitened"], aligned),
+    ):
+        both = (apart(losses, base) for losses in (latent, heads))
+        rows.append(
+            [by, *(f"{nats(e.value)} ± {(e.high - e.low) / 2:.{3 if e.value >= 0.01 else 4}f}" for e in both)]
+        )
+    return rows, ["chosen by", f"a latent of {rank}", "two heads"], "lrr"
+
+
+def latent_story(ranks: Ranks, base: Losses, heads: Losses, rank: int) -> str:
+    """A latent that has seen some text, beside gptlite and beside `heads` that have seen the same."""
+    small, found = min(ranks), ranks[rank]["whitened"]
     look = apart(ranks[small]["whitened"], ranks[small]["plain"])
     return (
-        f"As many bytes as two heads, no training, and {loses(apart(found['whitened'], base), one, 'gptlite')}. "
-        f"Like has to be compared with like: its matrices were chosen by {seen:,} characters of text. Two heads that "
-        f"were aligned by the same characters, then pooled: "
-        f"{loses(apart(aligned, base), 'the aligned model', 'gptlite')}. Without a look at any text, plain SVD: "
-        f"{loses(apart(found['plain'], base), one, 'gptlite')}; and plain means: "
-        f"{loses(apart(pooled, base), 'the pooled model', 'gptlite')}. What the look is worth at the smallest "
-        f"rank, {small}: {loses(look, 'the whitened latent', 'the plain one')}. At full rank nothing is lost "
+        f"Nats above gptlite, no training, the same bytes everywhere, and like beside like: plain SVD beside plain "
+        f"means, the whitened latent beside heads that were aligned by the same text. With text, "
+        f"{loses(apart(found, base), f'a latent of {rank}', 'gptlite')}, and "
+        f"{loses(apart(found, heads), 'that latent', 'the aligned heads')}. What the look at the text is worth at the "
+        f"smallest rank, {small}: {loses(look, 'the whitened latent', 'the plain one')}. At full rank nothing is lost "
         f"(asserted)."
     )
 
@@ -267,6 +281,12 @@ def latent_title(found: Losses, base: Losses, aligned: Losses) -> str:
 
 
 SHOWN = 1e-3  # nats: less than that is no point of the figure
+PLACES = {  # at which point of a line its name stands, where no other line passes
+    "latent, whitened": (1, "right"),
+    "latent, plain SVD": (0, "left"),
+    "heads, aligned": (-1, "right"),
+    "heads, plain mean": (0, "left"),
+}
 
 
 def ranks_figure(
@@ -302,8 +322,8 @@ def ranks_figure(
         x, y = zip(*points, strict=True)
         shown += y
         fig.add_scatter(x=x, y=y, mode="lines+markers", line={"color": color, "dash": dash})
-        at = -1 if "heads" in words else 0
-        label_line(fig, x[at], y[at], words, color, anchor="right" if at else "left", shift=shift)
+        at, anchor = PLACES[words]
+        label_line(fig, x[at], y[at], words, color, anchor=anchor, shift=shift)
     log_axis(fig, "x", sorted({*ranks, *pooled}))
     log_axis(fig, "y", nice_ticks(min(shown), max(shown)))
     return fig

@@ -226,6 +226,19 @@ def test_like_is_compared_with_like_in_the_takeaway():
     assert "latent of" not in ch12_losses.takeaway({}, pooled, aligned, 128)
 
 
+def test_a_table_puts_like_beside_like():
+    base, ranks = [1.0, 1.1], {128: {"whitened": [1.001, 1.1], "plain": [1.01, 1.12]}}
+    rows, *_ = ch12_losses.latent_table(ranks, base, [2.5, 2.7], [1.9, 2.1], 128, 4096)
+    assert [row[0] for row in rows] == ["the weights alone", "4,096 characters of text"]
+    assert (
+        rows[0][1].startswith("+0.015")
+        and rows[0][2].startswith("+1.550")
+        and rows[1][2].startswith("+0.950")
+    )
+    told = ch12_losses.latent_story(ranks, base, [1.9, 2.1], 128)
+    assert "no difference to see" in told and "that latent loses less than the aligned heads" in told
+
+
 def test_draws_are_told_by_their_median_and_range():
     base, drawn = [1.0, 2.0], [[1.0 + x, 2.0 + x] for x in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)]
     found = ch12_losses.over_draws(drawn, base)
