@@ -227,15 +227,15 @@ def test_like_is_compared_with_like_in_the_takeaway():
 
 
 def test_a_table_puts_like_beside_like():
-    base, ranks = [1.0, 1.1], {128: {"whitened": [1.001, 1.1], "plain": [1.01, 1.12]}}
-    rows, *_ = ch12_losses.latent_table(ranks, base, [2.5, 2.7], [1.9, 2.1], 128, 4096)
+    base, ranks = [1.0, 1.1, 1.2], {128: {"whitened": [1.001, 1.1, 1.2], "plain": [1.01, 1.12, 1.215]}}
+    rows, *_ = ch12_losses.latent_table(ranks, base, [2.5, 2.7, 2.75], [1.9, 2.1, 2.15], 128, 4096)
     assert [row[0] for row in rows] == ["the weights alone", "4,096 characters of text"]
     assert (
         rows[0][1].startswith("+0.015")
         and rows[0][2].startswith("+1.550")
         and rows[1][2].startswith("+0.950")
     )
-    told = ch12_losses.latent_story(ranks, base, [1.9, 2.1], 128)
+    told = ch12_losses.latent_story(ranks, base, [1.9, 2.1, 2.15], 128)
     assert "no difference to see" in told and "that latent loses less than the aligned heads" in told
 
 
