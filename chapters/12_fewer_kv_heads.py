@@ -522,11 +522,8 @@ ch12_latents.ways_figure()
 
 # %% [markdown]
 # ### What a byte asks for
-#
-# In decode, absorbed, a byte of the cache asks for more arithmetic than it did:
 
 # %% tags=["hide-input", "nbval-check-output"]
-table(*ch12_latents.intensity_table())
 markdown(ch12_latents.intensity_story())
 
 # %% tags=["hide-input", "nbval-ignore-output"]

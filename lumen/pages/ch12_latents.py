@@ -79,26 +79,13 @@ def intensity(config: ModelConfig) -> float:
     return pair_flops(config, True) / (2 * config.cache_dims.stored)
 
 
-def intensity_table() -> Table:
-    """What a step of attention computes for each byte that it reads."""
-    rows = [
-        [
-            m.name,
-            f"{2 * m.cache_dims.stored:,} B",
-            f"{pair_flops(m, True) / 1e3:,.0f} kFLOP",
-            f"{intensity(m):.0f}",
-        ]
-        for m in (OLD, NEW, V3)
-    ]
-    return rows, ["model", "a token, one layer", "one query on it", "FLOP per byte"], "lrrr"
-
-
 def intensity_story() -> str:
     ridge = cost.ridge(H100, "bf16")
     return (
-        f"An H100 can compute {ridge:.0f} FLOP while it reads a byte. Llama-2-7B's heads ask it for "
-        f"{intensity(OLD):.0f}; absorbed latents for {percent(intensity(V3) / ridge)} of what it can do. The bytes "
-        f"that were saved are paid for in arithmetic that was lying idle. That is with one query a user: with two "
+        f"An H100 can compute {ridge:.0f} FLOP while it reads a byte. In decode, Llama-2-7B's "
+        f"heads ask it for {intensity(OLD):.0f} of each byte of the cache, Llama-3-8B's for {intensity(NEW):.0f}, "
+        f"DeepSeek-V3's absorbed latents for {intensity(V3):.0f}, {percent(intensity(V3) / ridge)} of what it can do. "
+        f"The bytes that were saved are paid for in arithmetic that was lying idle. That is with one query a user: with two "
         f"tokens of each at once, as in [speculative decoding](../book/glossary.md#term-speculative-decoding), it is "
         f"twice as much, and more than an H100 computes in that time."
     )

@@ -313,7 +313,7 @@ def ranks_figure(
         "heads, aligned": (aligned, palette.orange, "solid", -14),
         "heads, plain mean": (pooled, palette.orange, "dot", 14),
     }
-    shown = []
+    shown: list[float] = []
     for words, (losses, color, dash, shift) in ways.items():
         points = sorted((n, far(some)) for n, some in losses.items())
         points = [(n, y) for n, y in points if y >= SHOWN]
