@@ -85,9 +85,10 @@ def intensity_story() -> str:
         f"An H100 can compute {ridge:.0f} FLOP while it reads a byte. In decode, Llama-2-7B's "
         f"heads ask it for {intensity(OLD):.0f} of each byte of the cache, Llama-3-8B's for {intensity(NEW):.0f}, "
         f"DeepSeek-V3's absorbed latents for {intensity(V3):.0f}, {percent(intensity(V3) / ridge)} of what it can do. "
-        f"The bytes that were saved are paid for in arithmetic that was lying idle. That is with one query a user: with "
-        f"two tokens of each at once, as in [speculative decoding](../book/glossary.md#term-speculative-decoding), it is "
-        f"twice as much, and more than an H100 computes in that time."
+        f"The bytes that were saved are paid for in arithmetic that was lying idle. That is with one query a user. "
+        f"With two tokens of each at once, as in "
+        f"[speculative decoding](../book/glossary.md#term-speculative-decoding), it is twice as much, and more than an "
+        f"H100 computes in that time."
     )
 
 
