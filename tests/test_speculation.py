@@ -14,8 +14,8 @@ from lumen.decode.row import Row
 from lumen.decode.step import verify
 from lumen.sampling import SamplingParams, Stream, distribution, draw, generators
 
-from .distributions import assert_the_models, chi_square
-from .drafters import Model, Scripted
+from .distributions import chi_square
+from .drafters import Scripted
 from .tiny import tiny_gpt, tiny_llama
 
 PROMPTS = [[5, 9, 2, 7, 1], [11], [7, 0, 21, 60, 2, 9, 33]]
@@ -163,75 +163,6 @@ def test_what_is_accepted_has_the_targets_distribution(kind):
     else:
         want = torch.tensor([1 - p[0, 1], p[0, 1] * (1 - p[1, 3]), p[0, 1] * p[1, 3]], dtype=torch.float64)
     assert (lengths - want).abs().max() < 5 * 0.5 / n**0.5  # five standard deviations: 6e-7 each
-
-
-@pytest.mark.parametrize("params", ["warm", "filtered", "greedy"])
-def test_samples_with_a_drafting_model_have_the_targets_distribution(params):
-    """4,000 answers of three tokens with drafts drawn from another model, against every path's probability computed
-    without drafts. Chi-square over the paths with 8 expected or more, the others together, at 1 - 1e-6."""
-    model, other = tiny_llama(vocab_size=7), tiny_llama(vocab_size=7, seed=1)
-    n, prompt = 4_000, [5, 1, 2]
-    kind = {
-        "warm": SamplingParams(temperature=1.1),
-        "filtered": SamplingParams(temperature=0.9, top_k=4, presence_penalty=0.8),
-        "greedy": GREEDY,
-    }[params]
-    rows = [SamplingParams(**{**vars(kind), "seed": 1000 + i}) for i in range(n)]
-    drafter = Batched(other, 2)
-    done = generate(model, [prompt] * n, 3, rows, eos_ids=(), drafter=drafter)
-    accepted = sum(r.num_accepted_tokens for r in done) / sum(r.num_draft_tokens for r in done)
-    assert 0.05 < accepted < 0.95 or params == "greedy", accepted
-    assert_the_models(model, prompt, kind, [r.tokens for r in done])
-
-
-class Batched(Drafter):
-    """All rows at once, without a cache: the drafts of one pass are drawn together."""
-
-    def __init__(self, model, max_drafts):
-        self.model, self.max_drafts = model, max_drafts
-
-    def propose(self, contexts):
-        known = [[*c.prompt, *c.output] for c in contexts]
-        drafts = [([], []) for _ in contexts]
-        random = torch.Generator().manual_seed(sum(map(len, known)))
-        for place in range(self.max_drafts):
-            for size in sorted({len(k) for k in known}):
-                these = [i for i, k in enumerate(known) if len(k) == size and contexts[i].room > place]
-                if not these:
-                    continue
-                logits = self.model(torch.tensor([[*known[i], *drafts[i][0]] for i in these]))[:, -1]
-                outputs = [[*contexts[i].output, *drafts[i][0]] for i in these]
-                q = distribution(
-                    logits, [contexts[i].params for i in these], [contexts[i].prompt for i in these], outputs
-                )
-                drawn = torch.multinomial(q, 1, generator=random).flatten().tolist()
-                for i, row, token in zip(these, q, drawn, strict=True):
-                    drafts[i][0].append(token)
-                    drafts[i][1].append(row)
-        return [Draft(tokens, torch.stack(q) if q else None) for tokens, q in drafts]
-
-
-def test_a_drafter_with_its_own_cache_learns_what_was_accepted_from_the_context():
-    model, other = tiny_llama(torch.float64), tiny_llama(torch.float64, seed=0)
-    for name, parameter in other.named_parameters():  # a near copy: right often, wrong often
-        parameter.data += 0.02 * torch.randn(
-            parameter.shape, generator=torch.Generator().manual_seed(len(name))
-        )
-    plain = generate(model, PROMPTS, 20, eos_ids=())
-    drafter = Model(other, 3)
-    done = generate(model, PROMPTS, 20, eos_ids=(), drafter=drafter)
-    assert [r.tokens for r in done] == [r.tokens for r in plain]
-    assert 0 < sum(r.num_accepted_tokens for r in done) < sum(r.num_draft_tokens for r in done)
-    assert drafter.most_rewound > 0 and drafter.caches == {}, "told what was rejected, and to forget"
-
-
-def test_a_model_that_drafts_for_itself_is_always_right():
-    """q equals p: the ratio is 1 but for the two forwards' rounding, at every place and every temperature."""
-    model = tiny_llama(torch.float64)
-    (done,) = generate(
-        model, PROMPTS[:1], 25, SamplingParams(temperature=1.3, seed=2), eos_ids=(), drafter=Model(model, 4)
-    )
-    assert done.num_accepted_tokens == done.num_draft_tokens == 4 * 4 + 3
 
 
 def test_prompt_lookup_finds_what_was_said_before():

@@ -4,7 +4,8 @@ from .batch import pad
 from .compiled import Compiled
 from .completion import Completion
 from .draft import Draft
-from .drafter import Context, Drafter, NgramDrafter, NoDraft
+from .drafter import Context, Drafter, NoDraft
+from .drafters import ModelDrafter, NgramDrafter
 from .generate import generate
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "Context",
     "Draft",
     "Drafter",
+    "ModelDrafter",
     "NgramDrafter",
     "NoDraft",
     "generate",

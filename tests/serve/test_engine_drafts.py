@@ -7,14 +7,14 @@ import random
 import pytest
 import torch
 
-from lumen.decode import Draft, NgramDrafter, generate
+from lumen.decode import Draft, ModelDrafter, NgramDrafter, generate
 from lumen.io.tokenizer import CharTokenizer
 from lumen.sampling import SamplingParams
 from lumen.serve.engine import Engine
 from lumen.serve.request import Request
 from lumen.serve.scheduler import Limits
 
-from ..drafters import Model, Scripted
+from ..drafters import Scripted
 from ..tiny import tiny_llama
 from .test_engine import alone, collect, requests
 
@@ -226,7 +226,7 @@ def test_a_drafting_model_is_told_what_was_accepted_and_when_to_forget():
         )
     samples = []
     for _ in range(2):
-        drafter = Model(other, 3)
+        drafter = ModelDrafter(other, 3)
         engine = Engine(model, num_blocks=14, block_size=4, limits=Limits(4, 12), drafter=drafter)
         asked = [
             Request(str(i), [i + 3] * (i + 2), 14, None if i % 2 else SamplingParams(seed=i))
@@ -237,7 +237,7 @@ def test_a_drafting_model_is_told_what_was_accepted_and_when_to_forget():
         found = collect(engine)
         for request in asked[1::2]:
             assert found[request.id][0] == alone(model, request)
-        assert drafter.caches == {} and drafter.most_rewound > 0
+        assert drafter.cache.store.pool.num_free == drafter.cache.store.pool.num_blocks, "told to forget"
         assert 0 < engine.counters.accepted_tokens < engine.counters.draft_tokens
         samples.append([found[r.id][0] for r in asked])
     assert samples[0] == samples[1]

@@ -1,0 +1,186 @@
+"""A model that drafts from a cache of its own: answers stay as they are, and memory comes back."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lumen.cache import StaticCache
+from lumen.decode import ModelDrafter, generate
+from lumen.decode.drafter import Context
+from lumen.models.passing import Channels
+from lumen.models.some_layers import some_layers
+from lumen.sampling import SamplingParams
+
+from .distributions import assert_the_models
+from .tiny import tiny_gpt, tiny_llama
+
+PROMPTS = [[5, 9, 2, 7, 1], [11], [7, 0, 21, 60, 2, 9, 33]]
+GREEDY = SamplingParams(temperature=0.0)
+
+
+def near(model_of=tiny_llama):
+    """A model and a near copy of it, which is right often and wrong often."""
+    model, other = model_of(torch.float64), model_of(torch.float64)
+    size = 0.02 if model_of is tiny_llama else 0.2
+    for name, parameter in other.named_parameters():
+        parameter.data += size * torch.randn(
+            parameter.shape, generator=torch.Generator().manual_seed(len(name)), dtype=parameter.dtype
+        )
+    return model, other
+
+
+def books(drafter):
+    """Nothing is held for anybody."""
+    cache = drafter.cache
+    return (
+        cache.store.pool.num_free == cache.store.pool.num_blocks
+        and not cache._answers
+        and not drafter._streams
+    )
+
+
+@pytest.mark.parametrize("make", [tiny_llama, tiny_gpt])
+@pytest.mark.parametrize("k", [1, 2, 5])
+def test_greedy_answers_are_those_without_drafts(make, k):
+    model, other = near(make)
+    plain = generate(model, PROMPTS, 20, eos_ids=())
+    drafter = ModelDrafter(other, k)
+    done = generate(model, PROMPTS, 20, eos_ids=(), drafter=drafter)
+    assert [r.tokens for r in done] == [r.tokens for r in plain]
+    assert 0 < sum(r.num_accepted_tokens for r in done) < sum(r.num_draft_tokens for r in done)
+    assert books(drafter)
+
+
+def test_drafts_are_those_of_the_model_read_from_the_start():
+    """Whatever was accepted and refused before: a drafter that is asked now for the first time says the same."""
+    model, other = near()
+    seen = []
+
+    class Noting(ModelDrafter):
+        def propose(self, contexts):
+            drafts = super().propose(contexts)
+            seen.extend(
+                (c.prompt, list(c.output), c.room, d.tokens) for c, d in zip(contexts, drafts, strict=True)
+            )
+            return drafts
+
+    generate(model, PROMPTS, 20, eos_ids=(), drafter=Noting(other, 4))
+    assert len(seen) > 10
+    for prompt, output, room, tokens in seen:
+        (again,) = ModelDrafter(other, 4).propose([Context(0, prompt, output, room, GREEDY)])
+        assert list(again.tokens) == list(tokens)
+
+
+def test_only_what_is_new_is_computed(monkeypatch):
+    model, other = near()
+    widths, hidden = [], other.hidden
+
+    def noting(tokens, *rest):
+        widths.append(tokens.shape[1])
+        return hidden(tokens, *rest)
+
+    monkeypatch.setattr(other, "hidden", noting)
+    generate(model, [PROMPTS[2]], 12, eos_ids=(), drafter=ModelDrafter(other, 3))
+    assert widths[0] == len(PROMPTS[2]) + 1
+    assert max(widths[1:]) <= 2, "the last draft and the token behind it, at most"
+
+
+@pytest.mark.parametrize("params", ["warm", "filtered", "greedy"])
+def test_samples_have_the_targets_distribution(params):
+    model, other = tiny_llama(vocab_size=7), tiny_llama(vocab_size=7, seed=1)
+    kind = {
+        "warm": SamplingParams(temperature=1.1),
+        "filtered": SamplingParams(temperature=0.9, top_k=4, presence_penalty=0.8),
+        "greedy": GREEDY,
+    }[params]
+    n, prompt = 4_000, [5, 1, 2]
+    rows = [SamplingParams(**{**vars(kind), "seed": 1000 + i}) for i in range(n)]
+    drafter = ModelDrafter(other, 2, positions=16 * n)
+    done = generate(model, [prompt] * n, 3, rows, eos_ids=(), drafter=drafter)
+    accepted = sum(r.num_accepted_tokens for r in done) / sum(r.num_draft_tokens for r in done)
+    assert 0.05 < accepted < 0.95 or params == "greedy", accepted
+    assert_the_models(model, prompt, kind, [r.tokens for r in done])
+
+
+def test_a_model_that_drafts_for_itself_is_always_right():
+    """q equals p: the ratio is 1 but for two forwards' rounding."""
+    model = tiny_llama(torch.float64)
+    warm = SamplingParams(temperature=1.3, seed=2)
+    (done,) = generate(model, PROMPTS[:1], 25, warm, eos_ids=(), drafter=ModelDrafter(model, 4))
+    assert done.num_accepted_tokens == done.num_draft_tokens == 4 * 4 + 3
+
+
+def test_seeds_make_drafted_samples_repeatable():
+    model, other = near()
+    rows = [SamplingParams(temperature=0.9, seed=i) for i in range(3)]
+    first, second = (
+        [r.tokens for r in generate(model, PROMPTS, 15, rows, eos_ids=(), drafter=ModelDrafter(other, 3))]
+        for _ in "ab"
+    )
+    assert first == second
+
+
+def test_answers_without_room_are_not_drafted_for_and_the_others_are():
+    model, other = near()
+    plain = generate(model, PROMPTS, 20, eos_ids=())
+    drafter = ModelDrafter(other, 3, positions=32)  # two blocks: enough for one answer at a time
+    done = generate(model, PROMPTS, 20, eos_ids=(), drafter=drafter)
+    assert [r.tokens for r in done] == [r.tokens for r in plain]
+    assert sum(r.num_draft_tokens for r in done) > 0 and books(drafter)
+
+
+def test_past_the_positions_of_the_drafting_model_nothing_is_drafted():
+    model = tiny_llama(torch.float64)
+    other = tiny_llama(torch.float64, max_positions=10)
+    plain = generate(model, PROMPTS[:1], 20, eos_ids=())
+    done = generate(model, PROMPTS[:1], 20, eos_ids=(), drafter=ModelDrafter(other, 3))
+    assert done[0].tokens == plain[0].tokens and 0 < done[0].num_draft_tokens <= 8
+
+
+def test_a_forward_that_dies_leaves_nothing_half_written(monkeypatch):
+    _, other = near()
+    drafter = ModelDrafter(other, 3)
+    ask = [Context("a", PROMPTS[0], [], 5, GREEDY)]
+    (right,) = drafter.propose(ask)
+    with monkeypatch.context() as patch:
+        patch.setattr(other, "hidden", lambda *a, **kw: (_ for _ in ()).throw(MemoryError()))
+        with pytest.raises(MemoryError):
+            drafter.propose([Context("a", PROMPTS[0], [3], 5, GREEDY)])
+    assert drafter.cache.store.pool.num_free == drafter.cache.store.pool.num_blocks
+    assert list(drafter.propose(ask)[0].tokens) == list(right.tokens)
+
+
+@pytest.mark.parametrize("make", [tiny_llama, tiny_gpt])
+def test_some_layers_are_the_model_without_the_others(make):
+    """Against a forward through the same blocks by hand; weights are shared, and its cache keeps so many layers."""
+    model = make(torch.float64)
+    view = some_layers(model, [0, model.config.num_layers - 1])
+    tokens = torch.tensor([PROMPTS[2]])
+    pos = torch.arange(tokens.shape[1])[None]
+    x = model.stretch(model.embedded(tokens, pos), pos, None, 0, 1)
+    last = model.config.num_layers
+    x = model.stretch(x, pos, None, last - 1, last)
+    assert torch.equal(view(tokens), model.head(model.norm(x)))
+    assert view.embed.weight is model.embed.weight
+    cache = StaticCache.for_model(view, 1, 10)
+    assert cache.k.shape[0] == 2
+    step = torch.cat([view(tokens[:, :4], cache=cache), view(tokens[:, 4:], cache=cache)], 1)
+    assert torch.allclose(step, view(tokens), atol=1e-10)
+    assert model.config.num_layers == last and len(model.blocks) == last
+
+
+@pytest.mark.parametrize("layers", [[], [5, 9], [1, 0], [0, 0]])
+def test_layers_that_are_none_get_a_sentence(layers):
+    with pytest.raises(ValueError, match="name some of them"):
+        some_layers(tiny_llama(), layers)
+
+
+def test_the_first_layers_draft():
+    model = tiny_llama(torch.float64)
+    plain = generate(model, PROMPTS, 12, eos_ids=())
+    drafter = ModelDrafter(model, 3, channels=Channels(exit=1))
+    done = generate(model, PROMPTS, 12, eos_ids=(), drafter=drafter)
+    same = generate(model, PROMPTS, 12, eos_ids=(), drafter=ModelDrafter(some_layers(model, [0]), 3))
+    assert [r.tokens for r in done] == [r.tokens for r in plain] == [r.tokens for r in same]
+    assert [r.num_accepted_tokens for r in done] == [r.num_accepted_tokens for r in same]
