@@ -1,12 +1,11 @@
-"""Drafters for tests: one that knows the answers and errs where it is told to, one that draws from a model."""
+"""Drafters for tests: they know the answers and err where they are told to, or draw trees from a model."""
 
 from __future__ import annotations
 
 import torch
 
-from lumen.cache import DynamicCache
-from lumen.decode import Context, Draft, Drafter
-from lumen.sampling import distribution, draw
+from lumen.decode import Draft, Drafter
+from lumen.sampling import distribution
 
 
 class Scripted(Drafter):
@@ -27,42 +26,6 @@ class Scripted(Drafter):
             rest = self.answers[tuple(c.prompt)][len(c.output) :]
             out.append(Draft(self.bend(c, (rest + [0] * self.max_drafts)[: self.max_drafts])))
         return out
-
-
-class Model(Drafter):
-    """A model of its own with a cache of its own, a row for each key; drafts are drawn from it.
-
-    It is told what was accepted by the next context: what it wrote and what the context says part there.
-    """
-
-    def __init__(self, model, max_drafts, seed=0):
-        self.model, self.max_drafts = model, max_drafts
-        self.random = torch.Generator().manual_seed(seed)
-        self.caches: dict[object, tuple[DynamicCache, list[int]]] = {}
-        self.most_rewound = 0
-
-    def propose(self, contexts: list[Context]) -> list[Draft]:
-        return [self._draft(c) for c in contexts]
-
-    def _draft(self, c: Context) -> Draft:
-        known = [*c.prompt, *c.output]
-        cache, written = self.caches.setdefault(c.key, (DynamicCache.for_model(self.model, 1), []))
-        same = next((i for i, (a, b) in enumerate(zip(written, known, strict=False)) if a != b), len(written))
-        same = min(same, len(known) - 1)
-        self.most_rewound = max(self.most_rewound, len(written) - same)
-        cache.rewind([same])
-        del written[same:]
-        tokens, probs = [], []
-        for _ in range(min(c.room, self.max_drafts)):
-            new = [*known, *tokens][len(written) :]
-            logits = self.model(torch.tensor([new]), cache=cache)[:, -1]
-            written += new
-            probs.append(distribution(logits, c.params, [c.prompt], [[*c.output, *tokens]]))
-            tokens += draw(probs[-1], [self.random]).tolist()
-        return Draft(tokens, torch.cat(probs)) if tokens else Draft()
-
-    def forget(self, key):
-        self.caches.pop(key, None)
 
 
 class Forest(Scripted):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lumen.decode import generate
+from lumen.decode import ModelDrafter, generate
 from lumen.sampling import SamplingParams, distribution
 from lumen.serve.engine import Engine
 from lumen.serve.request import Request
 from lumen.serve.scheduler import Limits
 
-from .drafters import Model, Scripted
+from .drafters import Scripted
 from .grammars import choices
 from .test_speculation import BENDS
 from .tiny import tiny_llama
@@ -99,7 +99,7 @@ def test_a_grammar_holds_with_drafts_as_without(k, bend):
 def test_samples_under_a_grammar_are_permitted_and_seeds_hold(drafted):
     model = tiny_llama(torch.float64)
     params = [SamplingParams(temperature=2.5, seed=i) for i in range(40)]
-    drafter = {"drafter": Model(tiny_llama(torch.float64, seed=1), 3)} if drafted else {}
+    drafter = {"drafter": ModelDrafter(tiny_llama(torch.float64, seed=1), 3)} if drafted else {}
     done = generate(model, [PROMPT] * 40, 9, params, eos_ids=ENDS, constraint=choices(TEXTS), **drafter)
     assert all(r.tokens in TEXTS and r.finish_reason == "stop" for r in done)
     assert len({tuple(r.tokens) for r in done}) > 1

@@ -10,7 +10,7 @@ import torch
 
 from lumen.cache import BlockStore, DynamicCache, HashPrefix, RecurrentCache
 from lumen.cache.traits import Traits
-from lumen.decode import Draft, generate
+from lumen.decode import Draft, ModelDrafter, generate
 from lumen.decode.accept import accept
 from lumen.decode.row import Row
 from lumen.decode.step import propose, verify
@@ -20,7 +20,7 @@ from lumen.serve.engine import Engine
 from lumen.serve.request import Request
 
 from .distributions import assert_the_models, chi_square, limit
-from .drafters import Forest, Model, Scripted, TreeModel, bush
+from .drafters import Forest, Scripted, TreeModel, bush
 from .grammars import Choices, choices
 from .test_constraint import ENDS, PROMPT, TEXTS, DeadEnd, by_hand
 from .test_speculation import CACHES, GREEDY, PROMPTS, SEEDED, Logits, answers_of
@@ -89,7 +89,7 @@ def test_a_tree_with_one_branch_is_the_chain(params):
             parameter.shape, generator=torch.Generator().manual_seed(len(name))
         )
 
-    class Branch(Model):
+    class Branch(ModelDrafter):
         max_nodes = 64
 
         def propose(self, contexts):
@@ -97,7 +97,7 @@ def test_a_tree_with_one_branch_is_the_chain(params):
 
     settings = GREEDY if params == "greedy" else SEEDED
     if params == "drawn":
-        drafters = Model(other, 4), Branch(other, 4)
+        drafters = ModelDrafter(other, 4), Branch(other, 4)
     else:
         plain = answers_of(generate(model, PROMPTS, 20, settings, eos_ids=()), PROMPTS)
         bend = lambda c, draft: [t if (i + len(c.output)) % 4 else 60 for i, t in enumerate(draft)]  # noqa: E731
