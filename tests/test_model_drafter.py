@@ -6,17 +6,18 @@ import pytest
 import torch
 
 from lumen.cache import StaticCache
-from lumen.decode import ModelDrafter, generate
+from lumen.decode import Compiled, ModelDrafter, first_layers, generate, skipping
 from lumen.decode.drafter import Context
 from lumen.models.passing import Channels
 from lumen.models.some_layers import some_layers
 from lumen.sampling import SamplingParams
 
 from .distributions import assert_the_models
-from .tiny import tiny_gpt, tiny_llama
+from .tiny import tiny_gpt, tiny_hybrid, tiny_llama
 
 PROMPTS = [[5, 9, 2, 7, 1], [11], [7, 0, 21, 60, 2, 9, 33]]
 GREEDY = SamplingParams(temperature=0.0)
+NEAR_TIE = 1e-3  # a top-2 gap below this may flip under another order of additions
 
 
 def near(model_of=tiny_llama):
@@ -176,11 +177,81 @@ def test_layers_that_are_none_get_a_sentence(layers):
         some_layers(tiny_llama(), layers)
 
 
-def test_the_first_layers_draft():
-    model = tiny_llama(torch.float64)
+@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize("make", [tiny_llama, tiny_gpt])
+def test_a_models_own_layers_draft(make, k):
+    """Exact, whichever layers; the first ones are the model that has no others; their cache is as deep as they."""
+    model = make(torch.float64)
     plain = generate(model, PROMPTS, 12, eos_ids=())
-    drafter = ModelDrafter(model, 3, channels=Channels(exit=1))
-    done = generate(model, PROMPTS, 12, eos_ids=(), drafter=drafter)
-    same = generate(model, PROMPTS, 12, eos_ids=(), drafter=ModelDrafter(some_layers(model, [0]), 3))
-    assert [r.tokens for r in done] == [r.tokens for r in plain] == [r.tokens for r in same]
-    assert [r.num_accepted_tokens for r in done] == [r.num_accepted_tokens for r in same]
+    n = model.config.num_layers
+    sets = {"first": first_layers(model, 1, k), "same": skipping(model, range(1, n), k)}
+    sets |= {"last": skipping(model, [0], k), "all": skipping(model, [], k)}
+    done = {name: generate(model, PROMPTS, 12, eos_ids=(), drafter=each) for name, each in sets.items()}
+    assert all([r.tokens for r in each] == [r.tokens for r in plain] for each in done.values())
+    accepted = {name: [r.num_accepted_tokens for r in each] for name, each in done.items()}
+    assert accepted["first"] == accepted["same"]
+    assert accepted["all"] == [r.num_draft_tokens for r in done["all"]], "nothing skipped: always right"
+    assert {name: each.cache.store.num_layers for name, each in sets.items()} == {
+        "first": 1, "same": 1, "last": n - 1, "all": n,
+    }  # fmt: skip
+    assert all(books(each) for each in sets.values())
+
+
+def test_the_first_layers_of_a_compiled_model_draft():
+    model = tiny_llama(torch.float64)
+    fast = Compiled(model, backend="eager")
+    plain = generate(model, PROMPTS, 12, eos_ids=())
+    done = generate(fast, PROMPTS, 12, eos_ids=(), drafter=first_layers(fast, 2, 3))
+    assert [r.tokens for r in done] == [r.tokens for r in plain]
+    assert sum(r.num_draft_tokens for r in done) > 0
+
+
+def test_first_layers_that_read_each_others_keys_draft():
+    """Layers that store nothing take no memory here either."""
+    model = tiny_llama(torch.float64, num_layers=4, kv_from=(0, 0, 2, 2))
+    plain = generate(model, PROMPTS, 12, eos_ids=())
+    for layers, stored in ((1, 1), (2, 1), (3, 2)):
+        drafter = first_layers(model, layers, 3)
+        done = generate(model, PROMPTS, 12, eos_ids=(), drafter=drafter)
+        assert [r.tokens for r in done] == [r.tokens for r in plain]
+        assert drafter.cache.store.num_layers == stored
+        view = generate(model, PROMPTS, 12, eos_ids=(), channels=Channels(exit=layers))
+        (draft,) = drafter.propose([Context("x", PROMPTS[0], [], 3, GREEDY)])
+        assert list(draft.tokens) == view[0].tokens[:3], "what these layers say by themselves"
+
+
+@pytest.mark.parametrize(
+    ("build", "sentence"),
+    [
+        (lambda m: first_layers(m, 0), "first 1 to 2 layers, not 0"),
+        (lambda m: first_layers(m, 3), "first 1 to 2 layers, not 3"),
+        (lambda m: first_layers(m, 1.5), "layers"),
+        (lambda m: skipping(m, [3]), r"layers 0 to 2, not \[3\]"),
+        (lambda m: skipping(m, [-1]), "0 or more, got -1"),
+        (lambda m: skipping(m, [0, 1, 2]), "name some of them"),
+        (lambda m: first_layers(m, 1, 0), "max_drafts"),
+        (lambda m: ModelDrafter(tiny_hybrid()), "linear layers, whose states cannot be taken back"),
+    ],
+)
+def test_set_ups_that_are_none_get_a_sentence(build, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        build(tiny_llama())
+
+
+@pytest.mark.parametrize(
+    "build", [lambda m: first_layers(m, 26, 3), lambda m: skipping(m, [11, 17], 7)], ids=["first", "skipping"]
+)
+def test_smollm2_drafts_for_itself_and_its_answers_stay(model, tokenizer, build):
+    """Prompts of 1, 7 and 63 tokens side by side. Two texts part where two forwards round differently or not at all: at
+    the first place where they differ, the model's two best logits are nearly equal."""
+    text = "One, two, three, four, five, six, seven. " * 9
+    prompts = [tokenizer.encode(text)[:size] for size in (1, 7, 63)]
+    plain = generate(model, prompts, 11, eos_ids=())
+    drafter = build(model)
+    done = generate(model, prompts, 11, eos_ids=(), drafter=drafter)
+    for prompt, ours, want in zip(prompts, done, plain, strict=True):
+        at = next((i for i in range(11) if ours.tokens[i] != want.tokens[i]), None)
+        if at is not None:
+            best = model(torch.tensor([prompt + want.tokens[:at]]))[0, -1].topk(2).values
+            assert float(best[0] - best[1]) < NEAR_TIE
+    assert sum(r.num_draft_tokens for r in done) > 0 and books(drafter)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lumen.cache import BlockStore, DynamicCache, HashPrefix, RecurrentCache, StaticCache
 from lumen.cache.traits import Traits
-from lumen.decode import Draft, Drafter, NgramDrafter, generate
+from lumen.decode import Context, Draft, Drafter, NgramDrafter, generate
 from lumen.decode.accept import accept
+from lumen.decode.drafters.ngram import Endings, look_up
 from lumen.decode.row import Row
 from lumen.decode.step import verify
 from lumen.sampling import SamplingParams, Stream, distribution, draw, generators
@@ -165,34 +168,84 @@ def test_what_is_accepted_has_the_targets_distribution(kind):
     assert (lengths - want).abs().max() < 5 * 0.5 / n**0.5  # five standard deviations: 6e-7 each
 
 
+def looked_up(tokens, **kinds):
+    """What the drafter guesses behind a text, and what a scan of all of it finds: the same."""
+    drafter = NgramDrafter(3, **kinds)
+    (draft,) = drafter.propose([Context(0, tokens, [], 3, GREEDY)])
+    at = look_up(tokens, drafter.longest, drafter.shortest)
+    assert list(draft.tokens) == ([] if at is None else list(tokens[at : at + 3]))
+    return list(draft.tokens)
+
+
 def test_prompt_lookup_finds_what_was_said_before():
-    find = lambda tokens, **kw: list(NgramDrafter(**kw)._look_up(list(tokens), 3).tokens)  # noqa: E731
-    assert find([1, 2, 3, 4, 5, 9, 1, 2]) == [3, 4, 5]
-    assert find([1, 2, 7, 1, 2, 8, 9, 1, 2]) == [7, 1, 2], "the first occurrence"
-    assert find([5, 1, 2, 7, 6, 1, 2, 8, 9, 6, 1, 2]) == [8, 9, 6], (
+    assert looked_up([1, 2, 3, 4, 5, 9, 1, 2]) == [3, 4, 5]
+    assert looked_up([1, 2, 7, 1, 2, 8, 9, 1, 2]) == [7, 1, 2], "the first occurrence"
+    assert looked_up([5, 1, 2, 7, 6, 1, 2, 8, 9, 6, 1, 2]) == [8, 9, 6], (
         "the longest ending goes before the first place"
     )
-    assert find([4, 4, 4, 4]) == [4]
-    assert find([3, 1]) == find([7]) == find([1, 2, 3]) == []
-    assert find([256, 1, 0, 1]) == [], "bytes of two tokens are no token"
-    assert find([9, 3, 9], shortest=1) == [3, 9]
+    assert looked_up([4, 4, 4, 4]) == [4]
+    assert looked_up([3, 1]) == looked_up([7]) == looked_up([1, 2, 3]) == []
+    assert looked_up([256, 1, 0, 1]) == [], "bytes of two tokens are no token"
+    assert looked_up([9, 3, 9], shortest=1) == [3, 9]
     with pytest.raises(ValueError, match="max_drafts"):
         NgramDrafter(0)
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_prompt_lookup_equals_looking_at_every_place(seed):
-    random = torch.Generator().manual_seed(seed)
-    tokens = torch.randint(0, [2, 3, 300][seed % 3], (50,), generator=random).tolist()
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.lists(st.integers(0, 2) | st.sampled_from([255, 256, 2**40]), max_size=12), max_size=8),
+    st.integers(1, 5),
+    st.integers(1, 5),
+)
+def test_a_growing_index_equals_looking_at_every_place(pieces, one, other):
+    """Texts of few tokens that come piece by piece, empty pieces too: behind each, the index, the scan in bytes and
+    the definition name one place."""
+    longest, shortest = max(one, other), min(one, other)
+    index, text = Endings(longest, shortest), []
 
-    def by_hand(longest=4, shortest=2, room=3):
+    def by_hand():
         for size in range(longest, shortest - 1, -1):
-            for at in range(len(tokens) - size):
-                if tokens[at : at + size] == tokens[-size:]:
-                    return tokens[at + size : at + size + room]
-        return []
+            for at in range(len(text) - size):
+                if text[at : at + size] == text[-size:]:
+                    return at + size
+        return None
 
-    assert list(NgramDrafter()._look_up(tokens, 3).tokens) == by_hand()
+    for piece in pieces:
+        index.extend(piece)
+        text += piece
+        assert index.tokens == text
+        if text:
+            assert index.before() == look_up(text, longest, shortest) == by_hand()
+
+
+def test_an_index_looks_at_as_much_behind_a_long_text_as_behind_a_short_one():
+    class Counting(dict):
+        count = 0
+
+        def get(self, *key):
+            self.count += 1
+            return super().get(*key)
+
+        def setdefault(self, *entry):
+            self.count += 1
+            return super().setdefault(*entry)
+
+    for length in (10, 1_000, 30_000):
+        index = Endings(4, 2)
+        index.extend(range(length))
+        index._ends = entries = Counting(index._ends)
+        index.extend([5])
+        assert index.before() is None and entries.count == 6, "an entry and a look a length"
+
+
+def test_prompt_lookup_forgets_answers_that_ended():
+    drafter = NgramDrafter(3)
+    generate(tiny_llama(), PROMPTS, 12, eos_ids=(), drafter=drafter)
+    assert not drafter._answers
+    for text in ([1, 2, 3, 1, 2], [5, 1, 2, 9, 1, 2]):  # another answer of the same name
+        (draft,) = drafter.propose([Context("x", text, [], 1, GREEDY)])
+        assert list(draft.tokens) == [text[-3]]
+        drafter.forget("x")
 
 
 def test_prompt_lookup_drafts_in_generate():

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers.generation.logits_process import NoBadWordsLogitsProcessor
 
-from lumen.decode.drafter import NgramDrafter
+from lumen.decode import NgramDrafter
 from lumen.sampling import SamplingParams
 from lumen.sampling.words import WordRules, spelled
 from lumen.serve.engine import Engine

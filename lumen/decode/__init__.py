@@ -5,7 +5,7 @@ from .compiled import Compiled
 from .completion import Completion
 from .draft import Draft
 from .drafter import Context, Drafter, NoDraft
-from .drafters import ModelDrafter, NgramDrafter
+from .drafters import LookaheadDrafter, ModelDrafter, NgramDrafter, first_layers, skipping
 from .generate import generate
 
 __all__ = [
@@ -14,9 +14,12 @@ __all__ = [
     "Context",
     "Draft",
     "Drafter",
+    "LookaheadDrafter",
     "ModelDrafter",
     "NgramDrafter",
     "NoDraft",
+    "first_layers",
     "generate",
     "pad",
+    "skipping",
 ]

@@ -35,7 +35,7 @@ class OwnCache:
 
     def __init__(self, model: Model, positions: int, block_size: int = 16, channels: Channels = PLAIN):
         self.model, self.channels = model, channels
-        self.store = BlockStore.for_model(model, -(-positions // block_size), block_size)
+        self.store = _store(model, -(-positions // block_size), block_size, channels.exit)
         self._answers: dict[Hashable, _Answer] = {}
 
     def read(self, known: Sequence[tuple[Hashable, Sequence[int]]]) -> dict[Hashable, Tensor]:
@@ -44,7 +44,9 @@ class OwnCache:
         Only what is new is computed. An answer for which there is no room is missing in what is returned, and loses
         what it had here: the next answers need it more.
         """
-        segments, tokens, keys = [], [], []
+        segments: list[Segment] = []
+        tokens: list[int] = []
+        keys: list[Hashable] = []
         for key, text in known:
             answer = self._answers.setdefault(key, _Answer())
             start = min(_common(answer.written, text), len(text) - 1)
@@ -85,6 +87,20 @@ class OwnCache:
             except CacheFull:
                 return False
         return True
+
+
+def _store(model: Model, num_blocks: int, block_size: int, layers: int | None) -> BlockStore:
+    """Blocks for the layers that run, the first `layers` or all. ValueError for a model that keeps states."""
+    config = model.config
+    if config.linear is not None:
+        raise ValueError(
+            f"{config.name} has linear layers, whose states cannot be taken back to where a draft was refused, so it "
+            "cannot draft; take a model of attention alone."
+        )
+    if layers is not None:
+        config = config.with_(num_layers=layers, kv_from=config.kv_from[:layers])
+    weight = next(model.parameters())
+    return BlockStore(config, num_blocks, block_size, weight.dtype, weight.device)
 
 
 def _common(written: Sequence[int], known: Sequence[int]) -> int:
