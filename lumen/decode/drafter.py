@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from ..sampling import SamplingParams
 from .draft import NOTHING, Draft
 
@@ -40,6 +42,10 @@ class Drafter:
 
     def propose(self, contexts: Sequence[Context]) -> Sequence[Draft]:
         raise NotImplementedError
+
+    def saw(self, keys: Sequence[Hashable], drafts: Sequence[Draft], logits: Tensor) -> None:
+        """What the model said of drafts: logits (N, V) hold len(draft) + 1 places of one row, then those of the next,
+        before anything is kept or drawn. Not to be written to. Called behind the prompts too, with empty drafts."""
 
     def forget(self, key: Hashable) -> None:
         """The row has ended; whatever is kept for it can go."""

@@ -130,7 +130,9 @@ def generate(
     live, drafts, tree = list(range(len(ids))), [NOTHING] * len(ids), None
     try:
         while live:
-            new = verify([rows[i] for i in live], drafts, model.head(hidden))
+            logits = model.head(hidden)
+            new = verify([rows[i] for i in live], drafts, logits)
+            drafter.saw([rows[i].key for i in live], drafts, logits)
             now = time.perf_counter() - start
             kept: list[list[int]] = [[] for _ in ids]
             for i, draft, tokens in zip(live, drafts, new, strict=True):

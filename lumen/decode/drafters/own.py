@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ...cache import BlockStore, CacheFull, PackedCache, Segment
+from ...config import ModelConfig
 from ...models.passing import PLAIN, Channels
 from ..compiled import Model
 
@@ -28,14 +29,18 @@ class _Answer:
 
 
 class OwnCache:
-    """What `model` has read of each answer, within `positions` in all. `channels` are told to every forward.
+    """What `model` has read of each answer, within `positions` in all. `channels` are told to every forward, and
+    `config` is the shape of what runs then.
 
     Whatever does not fit, in blocks or among the positions that the model knows, is not read: see `read`.
     """
 
     def __init__(self, model: Model, positions: int, block_size: int = 16, channels: Channels = PLAIN):
         self.model, self.channels = model, channels
-        self.store = _store(model, -(-positions // block_size), block_size, channels.exit)
+        self.config = _shape(model.config, channels.exit)
+        weight = next(model.parameters())
+        num_blocks = -(-positions // block_size)
+        self.store = BlockStore(self.config, num_blocks, block_size, weight.dtype, weight.device)
         self._answers: dict[Hashable, _Answer] = {}
 
     def read(self, known: Sequence[tuple[Hashable, Sequence[int]]]) -> dict[Hashable, Tensor]:
@@ -89,18 +94,14 @@ class OwnCache:
         return True
 
 
-def _store(model: Model, num_blocks: int, block_size: int, layers: int | None) -> BlockStore:
-    """Blocks for the layers that run, the first `layers` or all. ValueError for a model that keeps states."""
-    config = model.config
+def _shape(config: ModelConfig, layers: int | None) -> ModelConfig:
+    """The model that runs: the first `layers`, or all. ValueError for one that keeps states."""
     if config.linear is not None:
         raise ValueError(
             f"{config.name} has linear layers, whose states cannot be taken back to where a draft was refused, so it "
             "cannot draft; take a model of attention alone."
         )
-    if layers is not None:
-        config = config.with_(num_layers=layers, kv_from=config.kv_from[:layers])
-    weight = next(model.parameters())
-    return BlockStore(config, num_blocks, block_size, weight.dtype, weight.device)
+    return config if layers is None else config.with_(num_layers=layers, kv_from=config.kv_from[:layers])
 
 
 def _common(written: Sequence[int], known: Sequence[int]) -> int:
