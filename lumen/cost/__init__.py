@@ -84,6 +84,8 @@ from lumen.cost.speculation import (
     best_draft_length,
     expected_tokens,
     expected_tokens_limit,
+    paying_length,
+    round_seconds,
     speculative_speedup,
 )
 from lumen.cost.waterfall import waterfall
@@ -148,6 +150,7 @@ __all__ = [
     "operators",
     "overtaking_batch",
     "parameters",
+    "paying_length",
     "predict_decode",
     "predict_mixed",
     "predict_prefill",
@@ -158,6 +161,7 @@ __all__ = [
     "requests_per_s",
     "ridge",
     "roofline",
+    "round_seconds",
     "speculative_speedup",
     "state_bytes",
     "state_flops",

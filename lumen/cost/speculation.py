@@ -7,7 +7,16 @@ section 3.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lumen.cost.mixed import predict_mixed
+from lumen.cost.predict import CacheKind, predict_decode
+from lumen.hardware import Chip
 from lumen.inputs import nonnegative
+
+if TYPE_CHECKING:
+    from lumen.config import ModelConfig
 
 
 def expected_tokens(acceptance: float, draft_length: int) -> float:
@@ -36,3 +45,37 @@ def best_draft_length(acceptance: float, draft_cost: float, longest: int = 64) -
     speedups = [speculative_speedup(acceptance, k, draft_cost) for k in range(longest + 1)]
     best = max(range(longest + 1), key=speedups.__getitem__)
     return best, speedups[best]
+
+
+def round_seconds(
+    config: ModelConfig,
+    chip: Chip,
+    context: int,
+    batch: int,
+    draft_length: int,
+    dtype: object = "bf16",
+    *,
+    drafter: ModelConfig | None = None,
+    cache: CacheKind = "static",
+) -> float:
+    """Seconds of one round of a batch: `draft_length` steps of the model `drafter`, then one pass of the target over
+    that many tokens and one more of each answer, at `context` keys each.
+
+    Without a `drafter` drafts cost nothing. What verifying costs beyond a step is in here: in a large batch the pass
+    is bound by arithmetic, and k + 1 tokens cost k + 1 times one.
+    """
+    nonnegative(draft_length=draft_length)
+    if draft_length == 0:
+        return predict_decode(config, chip, context, batch, dtype, cache=cache).seconds
+    pieces = [(context - 1, draft_length + 1)] * batch
+    rows = batch * (draft_length + 1)
+    verify = predict_mixed(config, chip, pieces, dtype, head_rows=rows, cache=cache).seconds
+    if drafter is None:
+        return verify
+    return verify + draft_length * predict_decode(drafter, chip, context, batch, dtype, cache=cache).seconds
+
+
+def paying_length(acceptance: float, seconds: Sequence[float]) -> int:
+    """The draft length with the most expected tokens a second, 0 if none pays. `seconds[k]`: a round with k drafts."""
+    rates = [expected_tokens(acceptance, k) / each for k, each in enumerate(seconds)]
+    return max(range(len(rates)), key=rates.__getitem__)

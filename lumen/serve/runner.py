@@ -151,6 +151,10 @@ class Runner:
         """Find new tokens for each sequence from logits (N, V): one row behind its last token and behind each draft."""
         drafts, rows = [self._draft(s) for s in sequences], [self._row(s) for s in sequences]
         new = verify(rows, drafts, logits)
+        try:
+            self.drafter.saw([s.id for s in sequences], drafts, logits)
+        except Exception:  # the tokens are known all the same
+            log.exception("the drafter could not take in what was said of its drafts")
         at = 0
         for sequence, row, draft, tokens in zip(sequences, rows, drafts, new, strict=True):
             wanted = sequence.request.logprobs

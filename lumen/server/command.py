@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..arguments import Number, Whole, place, quoted, size, text
 from ..serve.kv_cache import PLAIN, Kept, KvCache, kept, kv_cache
+from ..serve.speculation import speculation
 
 if TYPE_CHECKING:
     from .api.service import Settings
@@ -71,6 +72,17 @@ def add_parser(subparsers: Any) -> None:
     engine.add_argument(
         "--no-prefix-cache", action="store_true", help="compute every prompt from its beginning"
     )
+    engine.add_argument(
+        "--speculate",
+        type=speculation,
+        metavar="HOW",
+        help="guess tokens and verify several in one pass, as far as the cost model says that it pays: ngram (from the "
+        "text), layers:N (the model's own first N layers) or draft:MODEL (a smaller one of the same vocabulary; both "
+        "keep a cache of their own)",
+    )
+    engine.add_argument(
+        "--draft-tokens", type=Whole(1, 64), default=4, help="most guesses of a sequence a step"
+    )
     limits = parser.add_argument_group("limits")
     limits.add_argument("--max-queue", type=Whole(0), default=256, help="waiting sequences before 429")
     limits.add_argument("--max-body", type=size, default="4M", help="largest request body")
@@ -100,7 +112,11 @@ def serve_command(options: argparse.Namespace) -> None:
         told = _kept(options.kv_cache, engine)
         app = create_app(engine, tokenizer, name, _settings(options, key, told))
         card = app.state.service.card
-        what = f"Lumen serves {name} ({card.max_len} tokens of context, {options.max_seqs} sequences at once; {told})"
+        drafts = "" if options.speculate is None else f"; drafts by {options.speculate.name}"
+        what = (
+            f"Lumen serves {name} ({card.max_len} tokens of context, {options.max_seqs} sequences at once; {told}"
+            f"{drafts})"
+        )
         serve(app, listener, what, options.access_log)
     finally:
         listener.close()
@@ -162,6 +178,7 @@ def _kept(kind: KvCache, engine: Any) -> Kept:
 def _engine(options: argparse.Namespace) -> tuple[Any, Any]:
     from ..io.load import load
     from ..serve.engine import Engine
+    from ..serve.runner import NO_DRAFT
     from ..serve.scheduler import Limits
 
     kind: KvCache = options.kv_cache
@@ -185,8 +202,12 @@ def _engine(options: argparse.Namespace) -> tuple[Any, Any]:
     )
     check_memory(num_blocks, model, block_size, options.max_seqs, kind)
     prefix = "none" if options.no_prefix_cache else "radix"
+    drafter = NO_DRAFT
+    if options.speculate is not None:
+        positions = num_blocks * block_size
+        drafter = options.speculate.drafter(model, tokenizer, options.draft_tokens, positions)
     engine = Engine(
-        model, tokenizer, num_blocks=num_blocks, block_size=block_size, prefix=prefix, limits=limits,
+        model, tokenizer, num_blocks=num_blocks, block_size=block_size, prefix=prefix, limits=limits, drafter=drafter,
         make_store=kind.maker(options.max_seqs), kept=kind.window,
     )  # fmt: skip
     return engine, tokenizer

@@ -45,7 +45,8 @@ def test_sizes(text, size):
     "words",
     [("--memory", "5X"), ("--memory", "-1"), ("--memory", "0"), ("--port", "65536"), ("--port", "-1"),
      ("--grace", "nan"), ("--grace", "-1"), ("--max-seqs", "0"), ("--num-blocks", "1.5"), ("--patience", "soon"),
-     ("--policy", "lazy")],
+     ("--policy", "lazy"), ("--speculate", "medium"), ("--speculate", "ngram:2"), ("--speculate", "layers:0"),
+     ("--speculate", "layers:x"), ("--speculate", "draft:"), ("--draft-tokens", "0"), ("--draft-tokens", "65")],
 )  # fmt: skip
 def test_wrong_options_are_named(words, capsys):
     with pytest.raises((argparse.ArgumentError, SystemExit)) as caught:
