@@ -20,9 +20,11 @@ SIZES = [(1, 2, 1), (1, 4, 2), (3, 2, 2), (2, 3, 5), (5, 4, 5)]
 @pytest.mark.parametrize("sizes", SIZES)
 @pytest.mark.parametrize("params", ["greedy", "seeded"])
 def test_answers_equal_those_without_drafts(sizes, params):
-    """Ragged rows over every kind of cache; seeded samples too, token for token."""
+    """Ragged rows over every kind of cache, two to a size; seeded samples too, token for token."""
     settings = GREEDY if params == "greedy" else SEEDED
-    for make, names in ((tiny_llama, CACHES), (tiny_gpt, ["default"])):
+    kinds = [*CACHES] * 2
+    at = SIZES.index(sizes) % 4
+    for make, names in ((tiny_llama, kinds[at : at + 2]), (tiny_gpt, ["default"])):
         model = make(torch.float64)
         prompts = [[t % 61 for t in p] for p in PROMPTS]
         plain = generate(model, prompts, 16, settings, eos_ids=())
@@ -76,13 +78,15 @@ def test_what_is_pooled_is_what_the_model_said_there(sizes):
 
 
 def test_a_model_that_repeats_itself_is_guessed():
-    """Greedy answers of small models run in circles, and the pool knows the circle: passes are saved."""
+    """Without attention the next token hangs on the last alone, so the answer runs in a circle that the pool knows."""
     model = tiny_llama(torch.float64)
-    (plain,) = generate(model, PROMPTS[:1], 60, eos_ids=())
-    circle = next(n for n in range(1, 30) if plain.tokens[-2 * n : -n] == plain.tokens[-n:])
-    (done,) = generate(model, PROMPTS[:1], 60, eos_ids=(), drafter=LookaheadDrafter())
-    assert done.tokens == plain.tokens and circle < 30
-    assert done.num_accepted_tokens > 10 and len(set(done.token_times)) < 50
+    for block in model.blocks:
+        block.attn.out.weight.zero_()
+    (plain,) = generate(model, PROMPTS[:1], 55, eos_ids=())
+    assert len(set(plain.tokens)) < 40
+    (done,) = generate(model, PROMPTS[:1], 55, eos_ids=(), drafter=LookaheadDrafter())
+    assert done.tokens == plain.tokens
+    assert done.num_accepted_tokens > 10 and len(set(done.token_times)) < 45
 
 
 def test_a_grammar_and_an_end_hold():
