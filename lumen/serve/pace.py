@@ -4,9 +4,9 @@
     many answers      the pass is bound by arithmetic: each draft costs what a token costs, and a refused one is lost
     long contexts     the pass is bound by reading caches, once for all drafts of an answer: they pay in any crowd
 
-So drafts shrink, then stop, as the batch grows, unless contexts are long (arXiv 2408.11049, MagicDec); how early
-depends on how often they are right. vLLM's older engine had one number for it (speculative_disable_by_batch_size); Liu et al.
-2024, SmartSpec, arXiv 2406.14066, chooses the length for the most tokens a second, as here.
+So drafts shrink, then stop, as the batch grows, unless contexts are long (MagicDec, arXiv 2408.11049); how early
+depends on how often they are right. vLLM's older engine had one number for it (speculative_disable_by_batch_size); Liu
+et al. 2024, SmartSpec, arXiv 2406.14066, chooses the length for the most tokens a second, as here.
 """
 
 from __future__ import annotations
