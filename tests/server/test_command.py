@@ -15,7 +15,10 @@ import openai
 import pytest
 
 import lumen
+from lumen import hardware
+from lumen.decode import generate
 from lumen.serve.engine import Engine
+from lumen.serve.request import Request
 from lumen.server import command
 
 from .rig import app_of, check_empty, client_of
@@ -133,6 +136,23 @@ def test_memory_becomes_blocks(model):
     assert command.blocks_in(2**40, model, 16, 8) == 8 * 8192 // 16  # no more than could ever be used
     with pytest.raises(ValueError, match="--block-size"):
         command.blocks_in(1000, model, 16, 8)
+
+
+@pytest.mark.parametrize("word", ["ngram", "layers:3", "draft:gptlite-gqa2"])
+def test_drafts_are_asked_for_by_a_word(word, monkeypatch):
+    """The engine of the command line drafts, and its answers are those without drafts."""
+    monkeypatch.setattr(hardware, "measure", lambda: hardware.CHIPS["H100 SXM"])
+    words = ("--model", "gptlite", "--memory", "16M", "--speculate", word, "--draft-tokens", "3")
+    engine, tokenizer = command._engine(options(*words))
+    prompts = [tokenizer.encode(text) for text in ("To be, or not to be, to be, or", "ROMEO:\nO, ")]
+    plain = generate(engine.model, prompts, 24, eos_ids=())
+    for i, prompt in enumerate(prompts):
+        engine.add(Request(str(i), prompt, 24))
+    found = {"0": [], "1": []}
+    for delta in engine.stream():
+        found[delta.request_id] += delta.tokens
+    assert [*found.values()] == [r.tokens for r in plain]
+    assert engine.counters.draft_tokens > 0 and len(engine.counters.accepted_per_position) == 3
 
 
 def test_smollm2_from_the_command_line():
