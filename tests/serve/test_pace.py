@@ -14,6 +14,7 @@ from lumen.decode import Draft, Drafter, LookaheadDrafter, ModelDrafter, NgramDr
 from lumen.decode.drafter import Context
 from lumen.hardware import CHIPS
 from lumen.sampling.sampler import GREEDY
+from lumen.serve import runner
 from lumen.serve.engine import Engine
 from lumen.serve.pace import Acceptance, Paced
 from lumen.serve.request import Request
@@ -193,17 +194,18 @@ def test_pacing_serves_in_generate_too():
     assert sum(r.num_draft_tokens for r in done) > 0 and not paced.drafter._answers
 
 
-def test_a_drafter_that_cannot_listen_ends_nobody(caplog):
+def test_a_drafter_that_cannot_listen_ends_nobody(monkeypatch):
     class Deaf(Always):
         def saw(self, keys, drafts, logits):
             raise RuntimeError("no")
 
-    model = tiny_llama(torch.float64)
+    model, logged = tiny_llama(torch.float64), []
+    monkeypatch.setattr(runner.log, "exception", logged.append)
     engine = Engine(model, num_blocks=20, block_size=4, drafter=Deaf())
     request = Request("x", [5, 9, 2], 9)
     engine.add(request)
     assert collect(engine)["x"][0] == alone(model, request)
-    assert "could not take in" in caplog.text
+    assert "could not take in" in logged[0]
 
 
 # The words of the command line
