@@ -21,7 +21,8 @@ jupytext = pytest.importorskip("jupytext")
 ROOT = Path(__file__).parents[2]
 CHAPTERS = [p for p in sorted((ROOT / "chapters").glob("*.py")) if not repo.chapter(p.stem).appendix]
 EXPLORERS = ("Roofline(", "KVStepper(", "CacheSize(", "PagedStepper(", "RadixTree(", "Threshold(",
-             "QueueLoad(", "Knee(", "Timelines(", "TileStepper(", "CacheShape(", "StateMemory(")  # fmt: skip
+             "QueueLoad(", "Knee(", "Timelines(", "TileStepper(", "CacheShape(", "StateMemory(", "Eviction(",
+             "Eviction.of(")  # fmt: skip
 SHOWS = re.compile(r"\b(print|display|markdown|table|callout|figure)\(|\.show\(")
 LABS = re.compile(r"\b\w+_lab\(")
 HEADINGS = ("Where it loses", "How this could fool you", "Play", "In production", "Recap", "Quiz", "Exercises",

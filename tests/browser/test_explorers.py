@@ -11,6 +11,7 @@ from lumen.config import CONFIGS
 from lumen.explore import (
     CacheShape,
     CacheSize,
+    Eviction,
     Knee,
     KVStepper,
     PagedStepper,
@@ -122,6 +123,19 @@ def test_tile_stepper_walks_as_python_does(wide, modules):
             same(one, wanted)
     (order,) = run(wide, modules, "tile_stepper.js", "tiles", [[8, 2, True]])
     assert len(order) == 16 and sum(t["skipped"] for t in order) == 6
+
+
+def test_eviction_keeps_what_python_keeps(wide, modules):
+    cases = [(case["scores"], asked) for case in golden("eviction") for asked in case["asked"]]
+    calls = {
+        "kept": [[asked["rule"], scores, asked["budget"]] for scores, asked in cases],
+        "held": [[scores, asked["expected"]] for scores, asked in cases],
+        "best": [[scores, asked["budget"]] for scores, asked in cases],
+    }
+    found = {name: run(wide, modules, "eviction.js", name, arguments) for name, arguments in calls.items()}
+    assert found["kept"] == [asked["expected"] for _, asked in cases]
+    for name in ("held", "best"):
+        assert found[name] == pytest.approx([asked[name] for _, asked in cases], rel=1e-9)
 
 
 def test_radix_tree_replays_what_the_cache_does(wide, modules):
@@ -359,6 +373,33 @@ def test_tile_stepper_carries_three_numbers(show):
     assert "Tile 1 of 4" in w.locator(".where").inner_text() and stat(w, "scores that exist now") == "16"
 
 
+def some_scores(at):
+    """A head whose answer reads token `at` and the first one, and whose prompt has read the first half alike."""
+    asked = [0.0] * 40
+    asked[0], asked[at] = 0.4, 0.6
+    read = [float(i < 20) for i in range(40)]
+    return {"asked": asked, "read": read, "observed": asked, "bounds": [0.1, 0.1, 0.5, 0.1, 0.2]}
+
+
+def test_eviction_strikes_out_what_leaves(show):
+    heads = {"layer 1, head 1": some_scores(17), "layer 2, head 3": some_scores(39)}
+    w = show(Eviction([f"w{i}" for i in range(40)], heads, budget=16))
+    share = "the answer's attention on them"
+    assert w.locator(".text .gone").count() == 24 and stat(w, share) == "0 %"
+    w.get_by_role("radio", name="first 4, newest").check(force=True)
+    assert stat(w, share) == "40 %" and "60 %" in w.locator(".verdict").inner_text()
+    w.get_by_role("radio", name="SnapKV").check(force=True)
+    assert stat(w, share) == "100 %" and stat(w, "bytes that are held") == "40 %"
+    w.get_by_role("radio", name="Quest").check(force=True)
+    assert stat(w, "keys that are read") == "16 of 40" and stat(w, "bytes that are held") == "all, and bounds"
+    w.get_by_label("Layer and head").select_option("1")
+    w.get_by_role("radio", name="newest", exact=True).check(force=True)
+    assert stat(w, share) == "60 %"
+    w.get_by_label("Keys that stay").press("End")
+    assert stat(w, "keys that stay") == "40 of 40" and w.locator(".text .gone").count() == 0
+    assert "40 of 40 keys stay" in w.locator(".text").get_attribute("aria-label")
+
+
 def test_radix_tree_grows_by_keyboard(show):
     w = show(RadixTree(page=2, room=48))
     forth, back = w.get_by_role("button", name="Next request"), w.get_by_role("button", name="Back")
@@ -480,6 +521,7 @@ def test_quiz_answers_back(show):
         RadixTree,
         TileStepper,
         CacheShape,
+        lambda: Eviction([f"w{i}" for i in range(40)], {"layer 1, head 1": some_scores(17)}),
         StateMemory,
         lambda: Quiz(QUIZ, id="t"),
     ],

@@ -8,7 +8,9 @@ Python (`test_golden.py`) and JavaScript (`tests/browser/test_explorers.py`) are
 
 from __future__ import annotations
 
+import itertools
 import json
+import random
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from lumen.cost.ledger import Held, ledger
 from lumen.explore.explorers import (
     cache_shape,
     cache_size,
+    eviction,
     knee,
     kv_stepper,
     paged,
@@ -114,6 +117,25 @@ def radix_cases() -> list[dict[str, Any]]:
         requests = radix.with_clock(radix.REQUESTS, clock)
         expected = [asdict(step) for step in radix.replay(requests, page, room)]
         cases.append({"page": page, "room": room, "clock": clock, "requests": requests, "expected": expected})
+    return cases
+
+
+def eviction_cases() -> list[dict[str, Any]]:
+    dice = random.Random(0)
+    cases = []
+    for count in (9, 16, 37):
+        scores = {
+            name: [round(dice.random() ** 4, 4) for _ in range(count)]
+            for name in ("read", "observed", "asked")
+        }
+        scores["observed"][: count // 2] = [0.25] * (count // 2)  # equals, of which the later one stays
+        scores["bounds"] = [round(dice.random(), 1) for _ in range(-(-count // eviction.PAGE))]
+        asked = []
+        for rule, budget in itertools.product(eviction.RULES, (1, 7, 9, 16, 40)):
+            found = eviction.kept(rule, scores, budget)
+            shares = {"held": eviction.held(scores, found), "best": eviction.best(scores, budget)}
+            asked.append({"rule": rule, "budget": budget, "expected": found, **shares})
+        cases.append({"scores": scores, "asked": asked})
     return cases
 
 
@@ -228,6 +250,7 @@ FILES = {
     "kv_stepper": stepper_cases,
     "paged": paged_cases,
     "radix": radix_cases,
+    "eviction": eviction_cases,
     "threshold": threshold_cases,
     "queue_load": queue_cases,
     "knee": knee_cases,

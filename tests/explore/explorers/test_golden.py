@@ -12,6 +12,7 @@ from lumen.cost.ledger import ledger
 from lumen.explore.explorers import (
     cache_shape,
     cache_size,
+    eviction,
     knee,
     kv_stepper,
     paged,
@@ -63,6 +64,16 @@ def test_cache_shape(case):
         (model,) = (held for held in ledger() if held.name == case["name"])
     assert [[part.count, part.numbers, part.window] for part in model.layers] == asked["layers"]
     same(cache_shape.holds(model, asked["context"], asked["each"], asked["memory"]), case["expected"])
+
+
+@pytest.mark.parametrize("case", cases("eviction"), ids=lambda c: f"{len(c['scores']['read'])} keys")
+def test_eviction(case):
+    scores = case["scores"]
+    for asked in case["asked"]:
+        found = eviction.kept(asked["rule"], scores, asked["budget"])
+        assert found == asked["expected"], asked
+        assert eviction.held(scores, found) == pytest.approx(asked["held"], rel=1e-12)
+        assert eviction.best(scores, asked["budget"]) == pytest.approx(asked["best"], rel=1e-12)
 
 
 @pytest.mark.parametrize("case", cases("tile_stepper"), ids=lambda c: f"{len(c['scores'])} by {c['block']}")

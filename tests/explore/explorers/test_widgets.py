@@ -9,6 +9,7 @@ import pytest
 from lumen.explore import (
     CacheShape,
     CacheSize,
+    Eviction,
     Knee,
     KVStepper,
     PagedStepper,
@@ -53,8 +54,11 @@ def loaded(name, slow):
 
 
 LOADED = [loaded("fast", 0.02), loaded("slow", 0.1)]
+FEW = {name: [0.05] * 20 for name in ("read", "observed", "asked")} | {"bounds": [0.3, 0.2, 0.1]}
+WORDS = [f"w{i}" for i in range(20)]
 MAKERS = [
     Roofline, KVStepper, CacheSize, PagedStepper, RadixTree, lambda: Threshold(PAIRS), QueueLoad,
+    lambda: Eviction(WORDS, {"layer 1, head 1": FEW}),
     lambda: Knee(LOADED), TileStepper, CacheShape, StateMemory,
     lambda: Quiz([CHOICE, NUMERIC], id="t"),
     lambda: Rows({1: (34.0, 1.0), 16: (45.0, 1.3)}, start=16, where="here"),
@@ -80,6 +84,7 @@ def test_html_is_reproducible_and_asks_nobody(make):
         "quiz.js",
         "paged_stepper.js",
         "radix_tree.js",
+        "eviction.js",
         "threshold.js",
         "queue_load.js",
         "knee.js",
@@ -151,6 +156,10 @@ MEASURED = {"chip": "L4", "model": "llama-3-8b", "format": "bf16", "phase": "dec
         (lambda: PagedStepper(size=3), "not 3"),
         (lambda: PagedStepper(events=["go"]), "no event 'go'"),
         (lambda: RadixTree(page=3), "page is one of"),
+        (lambda: Eviction(WORDS, {}), "a head at least"),
+        (lambda: Eviction(WORDS[:16], {"h": FEW}), "more than 16 tokens"),
+        (lambda: Eviction([*WORDS, "x"], {"h": FEW}), "there are 21 tokens"),
+        (lambda: Eviction(WORDS, {"h": FEW}, rule="lru"), "rule is one of newest"),
         (lambda: RadixTree([("a " * 30, "b")]), "make room for the longest request"),
         (lambda: Quiz([], id="q"), "no questions"),
         (lambda: Quiz([CHOICE | {"kind": "essay"}], id="q"), "question 1: kind is"),
