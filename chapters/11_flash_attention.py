@@ -255,7 +255,7 @@ table(*ch11.moved_table(naive_traffic(q, k, v), counts))
 
 # %%
 def tiled(q, k, v, block_q=BLOCK_Q, block_k=BLOCK_K):
-    """(1, H, T, D): no mask, and one tile of scores at once."""
+    """(1, H, T, D): no mask. Holds a tile of scores and the last one."""
     out = torch.empty_like(q)
     for at in range(0, q.shape[2], block_q):
         rows = q[:, :, at : at + block_q] / math.sqrt(DIM)
@@ -267,7 +267,7 @@ def tiled(q, k, v, block_q=BLOCK_Q, block_k=BLOCK_K):
             values = v[:, :, start : start + block_k]
             scores = rows @ keys.transpose(2, 3)
             larger = torch.maximum(most, scores.amax(-1, keepdim=True))
-            weights = torch.exp(scores - larger)
+            weights = scores.sub_(larger).exp_()  # in the scores' place
             shrink = torch.exp(most - larger)
             total = shrink * total + weights.sum(-1, keepdim=True)
             sums = shrink * sums + weights @ values
@@ -328,35 +328,39 @@ my_guess = guess(
 )
 
 # %% tags=["measure", "nbval-ignore-output"]
-SLICE = 64
+SLICES = (64, BLOCK_Q)
 
 
-def kept(q, k, v, rows):
-    """The three operators on `rows` queries at a time, always into the
-    same memory, which is there already."""
-    shape = (1, HEADS, rows, k.shape[2])
+def kept(q, k, v):
+    """The three operators, always into the same memory."""
+    shape = (1, HEADS, q.shape[2], k.shape[2])
     scores = torch.empty(shape, device=device)
     weights, out = torch.empty_like(scores), torch.empty_like(q)
 
     def run():
-        for at in range(0, q.shape[2], rows):
-            scaled = q[:, :, at : at + rows] / math.sqrt(DIM)
-            torch.matmul(scaled, k.transpose(2, 3), out=scores)
-            torch.softmax(scores, -1, out=weights)
-            out[:, :, at : at + rows] = weights @ v
-        return out
+        torch.matmul(q / math.sqrt(DIM), k.transpose(2, 3), out=scores)
+        torch.softmax(scores, -1, out=weights)
+        return torch.matmul(weights, v, out=out)
 
     assert off(run(), three_operators(q, k, v)) < 1e-5
     return run
 
 
+def sliced(q, k, v, rows):
+    """The three operators on `rows` queries at a time: no tiles."""
+    some_at_once = q.split(rows, dim=2)
+    return torch.cat([three_operators(x, k, v) for x in some_at_once], 2)
+
+
 def ways(tokens):
     q, k, v, *_ = some(tokens)
-    return both(tokens) | {
-        "loop over tiles": lambda: tiled(q, k, v),
-        "memory kept": kept(q, k, v, tokens),
-        "slices, memory kept": kept(q, k, v, SLICE),
+    few = {
+        ch11.at_a_time(n): lambda n=n: sliced(q, k, v, n) for n in SLICES
     }
+    return both(tokens) | few | {
+        "loop over tiles": lambda: tiled(q, k, v),
+        "memory kept": kept(q, k, v),
+    }  # fmt: skip
 
 
 times = {n: turns(ways(n), n) for n in LENGTHS}
@@ -372,64 +376,95 @@ reveal(
 )  # fmt: skip
 
 # %% tags=["reveal", "nbval-ignore-output"]
-markdown(ch11.loop_story(times, SHORT, LONG, SLICE, chip))
+markdown(ch11.loop_story(times, SHORT, LONG, SLICES, chip))
 
 # %% tags=["reveal", "nbval-ignore-output"]
-ch11.loop_figure(times)
+ch11.loop_figure(times, BLOCK_Q)
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 callout("takeaway", ch11.takeaway(first, times, LONG))
 
 # %% [markdown]
-# On a GPU nobody is handed fresh pages: torch keeps the memory that it once had. There the bytes decide, because arithmetic has run
-# away from memory. The two clocks, by the datasheet, for the same shape (16 bits a number on the GPUs; of
-# tiles only inputs and output are counted, as if keys and values that pass again came from a cache):
+# On a GPU, once warm, nobody is handed fresh pages: torch keeps the memory that it once had. There the bytes weigh more, because
+# arithmetic has run away from memory. How much more, at most? The two clocks, by the datasheet, for the same shape (16 bits a number
+# on the GPUs; of tiles only inputs and output are counted, as if keys and values that pass again came from a cache):
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 table(*ch11.chips_table(chip, LONG))
 
 # %% [markdown]
+# Not a measurement, but a ceiling for three operators that reach their roofs: it lets the fused one reach the peak of the arithmetic.
+# On an H100 FlashAttention-2 reaches 35 % of that peak, FlashAttention-3 up to 75 %
+# ([Shah and others, 2024](https://arxiv.org/abs/2407.08608), abstract).
+#
 # ## The memory that is not needed
 #
-# What moves is one thing, what must exist another. Scores and weights are two times $H\,T\,S$ numbers at once. This is why
-# long prompts were impossible before they were slow.
+# What moves is one thing, what must exist another. Scores and weights are two times $H\,T\,S$ numbers if all queries go at once.
+# They need not: with a few queries at a time whole rows of scores are held, and an ordinary softmax does. What is held then grows with
+# the number of keys. In tiles it does not grow at all.
 
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-def held(tokens):
-    q, k, v, *_ = some(tokens)
-    return bench.peak_memory(lambda: three_operators(q, k, v))
+def held(way):
+    q, k, v, *_ = some(LONG)
+    return bench.peak_memory(lambda: way(q, k, v))
 
 
-peaks = {tokens: held(tokens) for tokens in (2048, 4096)}
-table(*ch11.memory_table(peaks, BLOCK_Q, BLOCK_K))
+FEW, TILE = SLICES[0], (BLOCK_Q, BLOCK_K)
+peaks = {
+    ch11.tiles_of(*TILE): held(tiled),
+    ch11.at_a_time(FEW): held(lambda q, k, v: sliced(q, k, v, FEW)),
+    ch11.ALL: held(three_operators),
+}
+table(*ch11.memory_table(peaks, LONG, FEW, TILE))
 
 # %% [markdown]
-# Two times all scores and the output against two tiles and the output: where the tokens double, the one goes up fourfold, the other
-# grows with the output alone. Measured is by what the process grew.
+# Reckoned are scores and weights of what goes at once (in the loop above: a tile and the one before it) and the output. Measured is by
+# what the process grew: memory that it kept from before is not seen.
 #
 # ## Half of it is never computed
 #
 # A causal mask lets query $i$ read keys up to $i$. Three operators compute all scores and throw half of them away. Tiles
-# above the diagonal need not be computed at all: of $n \times n$ tiles $n(n+1)/2$ are left.
+# above the diagonal need not be computed at all: of $n \times n$ square tiles $n(n+1)/2$ are left. A tile that the diagonal touches
+# is computed in full, so tiles with more keys than queries leave more: of row $i = 0, 1, \dots$ the first
+# $\lceil B_q (i + 1) / B_k \rceil$ tiles.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
+threads = torch.get_num_threads()
+
+
+def on_one(fn):
+    """The same, with one thread."""
+
+    def run():
+        with bench.threads(1):
+            fn()
+
+    return run
+
+
+def masked_and_not(tokens):
+    q, k, v = (x.cpu() for x in some(tokens)[:3])
+    fns = {
+        name: lambda mask=mask: scaled_dot_product_attention(
+            q, k, v, is_causal=mask
+        )
+        for name, mask in (("causal", True), ("all", False))
+    }
+    alone = {f"{name}, one core": on_one(fn) for name, fn in fns.items()}
+    return bench.compare(fns | alone, repeats=9)
+
+
 q, k, v, q_pos, k_pos = some(2048)
 masked = Traffic()
 flash_attention(
-    q, k, v, q_pos, k_pos, block_q=BLOCK_Q, block_k=BLOCK_Q, traffic=masked
+    q, k, v, q_pos, k_pos, block_q=BLOCK_Q, block_k=BLOCK_K, traffic=masked
 )
-took = bench.compare(
-    {
-        "causal": lambda: scaled_dot_product_attention(
-            q, k, v, is_causal=True
-        ),
-        "all": lambda: scaled_dot_product_attention(q, k, v),
-    },
-    repeats=15,
-)
-saved = bench.Estimate.ratio(took["causal"], took["all"])
-markdown(ch11.causal_story(masked, saved, 2048, BLOCK_Q))
+took = {n: masked_and_not(n) for n in (1024, 2048, 4096)}
+table(*ch11.causal_table(took, *TILE, threads))
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+markdown(ch11.causal_story(masked, took, 2048, *TILE, threads))
 
 # %% [markdown]
 # A window, a document boundary, a tree of drafts: each is a mask whose empty tiles can be skipped the same way.
@@ -509,6 +544,10 @@ assert off(in_splits(8), wanted) < 1e-5
 splits = bench.compare(
     {n: lambda n=n: in_splits(n) for n in SPLITS}, repeats=25, inner=20
 )
+with bench.threads(1):  # the control
+    one_core = bench.compare(
+        {n: lambda n=n: in_splits(n) for n in (1, 2)}, repeats=25, inner=20
+    )
 two = bench.Estimate.ratio(splits[1], splits[2])
 
 # %% tags=["reveal", "nbval-ignore-output"]
@@ -519,7 +558,7 @@ reveal(
 )  # fmt: skip
 
 # %% tags=["reveal", "nbval-ignore-output"]
-markdown(ch11.splits_story(splits, cores))
+markdown(ch11.splits_story(splits, one_core, cores))
 
 # %% tags=["reveal", "nbval-ignore-output"]
 ch11.splits_figure(splits, cores)
@@ -535,7 +574,8 @@ ch11.splits_figure(splits, cores)
 # to all scores of a query, and no softmax sees it.
 #
 # So here, at last, random numbers do not do. The keys of SmolLM2 over 400 tokens of Shakespeare, layer by layer, rounded to a byte
-# with one scale a token; queries and values stay as they are. What does that do to each layer's attention?
+# with one scale a token; queries and values stay as they are. What does that do to each layer's attention? The figure shows one
+# excerpt; three more follow in numbers.
 
 
 # %% tags=["hide-input", "nbval-ignore-output"]
@@ -552,33 +592,47 @@ def rounded(x):
     return codes * scale
 
 
+def one_exact(keys, at):
+    """Rounded keys, but for the one at `at`."""
+    found = rounded(keys)
+    found[:, :, at] = keys[:, :, at]
+    return found
+
+
+def of_excerpt(text):
+    """Errors by way and layer, and how much smaller the keys became."""
+    ids = tokenizer.encode(text)[:400]
+    notes = Notes.for_model(model, 1)
+    pos = torch.arange(len(ids), device=device)[None]
+    model.hidden(torch.tensor([ids], device=device), pos, notes)
+    errors, ranges = {}, []
+    for q, k, v in notes.seen:
+        exact, even = attention(q, k, v, pos, pos), smooth(k, pos)
+        keys = {
+            "as they are": rounded(k),
+            "first exact": one_exact(k, 0),
+            "smoothed": rounded(even),
+            "smoothed, first exact": one_exact(even, 0),
+            "smoothed, second exact": one_exact(even, 1),
+        }
+        for name, some_keys in keys.items():
+            found = off(attention(q, some_keys, v, pos, pos), exact)
+            errors.setdefault(name, []).append(found)
+        largest = k.abs().amax(-1) / even.abs().amax(-1)
+        first, rest = largest[..., 0].mean(), largest[..., 1:].mean()
+        ranges.append((float(first), float(rest)))
+    return errors, ranges
+
+
 model, tokenizer = lumen.load("smollm2-135m", dtype=torch.float32)
-ids = tokenizer.encode(assets.shakespeare()[0][:2000])[:400]
-notes = Notes.for_model(model, 1)
-pos = torch.arange(len(ids), device=device)[None]
-model.hidden(torch.tensor([ids], device=device), pos, notes)
-errors, ranges = {}, []
-for q, k, v in notes.seen:
-    exact, even = attention(q, k, v, pos, pos), smooth(k, pos)
-    sink, others = even[:, :, :1], rounded(even[:, :, 1:])
-    own, rest = k[:, :, :1], rounded(k[:, :, 1:])
-    keys = {
-        "as they are": rounded(k),
-        "first exact": torch.cat([own, rest], 2),
-        "smoothed": rounded(even),
-        "smoothed, first exact": torch.cat([sink, others], 2),
-    }
-    for name, some_keys in keys.items():
-        found = off(attention(q, some_keys, v, pos, pos), exact)
-        errors.setdefault(name, []).append(found)
-    largest = k.abs().amax(-1) / even.abs().amax(-1)
-    ranges.append(
-        (float(largest[..., 0].mean()), float(largest[..., 1:].mean()))
-    )
-ch11.bits_figure(errors)
+play = assets.shakespeare()[0]
+starts = [len(play) * i // 4 for i in range(4)]
+found = [of_excerpt(play[at : at + 2000]) for at in starts]
+excerpts, (ranges, *_) = zip(*found, strict=True)
+ch11.bits_figure(excerpts[0])
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-markdown(ch11.bits_story(errors, ranges))
+markdown(ch11.bits_story(excerpts, ranges))
 
 # %% [markdown]
 # The bytes here are made and multiplied in fp32, so this shows the error and not the speed. `lumen.attention.lowbit_attention` rounds
@@ -618,8 +672,8 @@ markdown(ch11.one_query_story(alone, LONG))
 #
 # ## Play
 #
-# Your own tiles: too small and it is mostly Python that is measured, too large and the scores leave the caches and need fresh
-# pages.
+# Your own tiles. Too small, and it is mostly Python that is measured. Too large (in the recorded runs the last row), and the scores may
+# leave the caches and may need fresh pages; the lab does not tell the two apart.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 lab = tiles_lab()
@@ -636,7 +690,7 @@ production_table(ch11.PRODUCTION)
 # ## Recap
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-markdown(ch11.recap(first, times, LONG, peaks, splits, cores))
+markdown(ch11.recap(first, times, LONG, peaks, TILE, splits, cores))
 
 # %% [markdown]
 # ## Quiz

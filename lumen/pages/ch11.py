@@ -119,9 +119,10 @@ def operators_story(parts: Mapping[str, Timing], whole: Timing, tokens: int, chi
     scores = HEADS * tokens * tokens * 4
     moved, least = sum(m for *_, m in found), 4 * 4 * HEADS * tokens * DIM
     alone = sum(parts[name].median for name, *_ in found)
+    predicted = clocks(chip, "fp32", tokens)[0]
     low = (
-        "Two clocks know nothing of where the memory comes from: controls "
-        "[below](#predict-a-loop-in-python) show how much of the miss that is."
+        f"It took {whole.median / predicted:.1f} times as long as predicted. Two clocks know nothing of where the "
+        "memory comes from: a control [below](#predict-a-loop-in-python) says how much of it that is."
     )
     return (
         f"Alone the three take {milliseconds(alone)} together. The ridge of this machine lies at {ridge:.1f} FLOP per "
@@ -130,7 +131,7 @@ def operators_story(parts: Mapping[str, Timing], whole: Timing, tokens: int, chi
         f"and read again. In all {size(moved)} move, for inputs and an output of {size(least)} together: "
         f"{moved / least:.0f} times as much. By the two clocks of chapter 2, operator by operator, the three in a row: "
         + miss(
-            clocks(chip, "fp32", tokens)[0],
+            predicted,
             whole,
             why_low=low,
             why_high="This machine did better than its roofs.",
@@ -179,64 +180,106 @@ def loop_over_operators(est: Estimate) -> str:
     )
 
 
-@sentence(more_words=["longer"], less_words=["sooner"])
-def kept_over_operators(est: Estimate) -> str:
+@sentence(example={"clocks": "as predicted"}, more_words=["longer"], less_words=["sooner"])
+def kept_over_operators(est: Estimate, clocks: str) -> str:
     """The three operators in memory that is there already, over the three that ask for it."""
     return says(
         est,
-        more="in memory that is there already they take {size} longer ({estimate})",
-        same="in memory that is there already they take as long, as far as this run can show ({estimate})",
-        less="in memory that is there already they are done {size} sooner ({estimate}): so much was the handing out of "
-        "fresh pages",
+        more="they take {size} longer ({estimate})",
+        same="they take as long, as far as this run can show ({estimate})",
+        less=f"they are done {{size}} sooner ({{estimate}}), so fresh pages cost {clocks}",
     )
 
 
-@sentence(more_words=["longer"], less_words=["sooner"])
-def slices_over_kept(est: Estimate) -> str:
-    """The three on a few queries at a time, over the three on all, both in kept memory."""
+@sentence(example={"loop": Estimate(0.65, 0.6, 0.7, 7, "×")}, more_words=["longer"], less_words=["sooner"])
+def loop_over_kept(est: Estimate, loop: Estimate) -> str:
+    """The loop over tiles over the three operators in kept memory; `loop`: over the three in fresh memory."""
+    beside = says(
+        loop,
+        more="against fresh memory, too, it lost",
+        same="against fresh memory this run shows no difference",
+        less="what it gains against fresh memory is lost against kept memory; bytes and Python are not told apart",
+    )
     return says(
         est,
-        more="on a few queries at a time they take {size} longer than that ({estimate}): fewer rows a product, more "
-        "calls and copies, not told apart",
-        same="on a few queries at a time they take as long as that, as far as this run can show ({estimate})",
-        less="on a few queries at a time they are done {size} sooner still ({estimate}): so much was the scores' way "
-        "to "
-        "memory and back",
+        more=f"The loop takes {{size}} longer than these: {beside}",
+        same="Between the loop and these this run shows no difference",
+        less="The loop is done {size} sooner than these",
     )
 
 
-@sentence(more_words=["longer"], less_words=["sooner"])
-def loop_over_kept(est: Estimate) -> str:
-    """The loop over tiles over the three operators in kept memory."""
+@sentence(example={"queries": 64, "held": "18 MiB"}, more_words=["longer"], less_words=["sooner"])
+def slices_over_operators(est: Estimate, queries: int, held: str) -> str:
+    """The three operators on a few queries at a time, over the three on all at once."""
+    way = f"{queries} at a time, with {held} of scores and weights,"
     return says(
         est,
-        more="against kept memory the loop takes {size} longer ({estimate}): here tiles in Python win by what they "
-        "need "
-        "not hold, not by what they need not move",
-        same="against kept memory the loop shows no difference ({estimate})",
-        less="against kept memory, too, the loop is done {size} sooner ({estimate})",
+        more=way + " take {size} longer than all at once ({estimate})",
+        same=way + " take as long as all at once, as far as this run can show ({estimate})",
+        less=way + " are done {size} sooner than all at once ({estimate})",
     )
 
 
-def loop_story(times: Times, short: int, longest: int, queries: int, chip: Chip) -> str:
-    """The loop, two controls, and the short prompt."""
+@sentence(more_words=["costs"], less_words=["saves"])
+def loop_over_slices(est: Estimate) -> str:
+    """The loop over tiles over the three operators on as many queries at a time: only the keys are cut as well."""
+    return says(
+        est,
+        more="cutting the keys as well costs {size} more time ({estimate})",
+        same="cutting the keys as well changes no time that this run can show ({estimate})",
+        less="cutting the keys as well saves {size} of the time ({estimate})",
+    )
+
+
+def loop_story(times: Times, short: int, longest: int, slices: Sequence[int], chip: Chip) -> str:
+    """The loop beside the two clocks, its controls, and the short prompt. `slices`: queries at a time, the last B_q."""
     at = times[longest]
-    three, kept = at["three operators"], at["memory kept"]
-    loop = Estimate.ratio(at["loop over tiles"], three)
+    three, kept, tiles = at["three operators"], at["memory kept"], at["loop over tiles"]
+    loop, against_kept = Estimate.ratio(tiles, three), Estimate.ratio(tiles, kept)
     small = Estimate.ratio(times[short]["loop over tiles"], times[short]["three operators"])
     written, tiled = clocks(chip, "fp32", longest)
-    pages, held = 2 * 4 * HEADS * longest * longest, 2 * 4 * HEADS * queries * longest
+    arithmetic = sum(flops for _, flops, _ in operators(longest)) / chip.peak("fp32")
+    row = 2 * 4 * HEADS * longest  # scores and weights of one query
+    pages = (
+        f"{milliseconds(three.median - kept.median)} of the {milliseconds(three.median)}, for which the two clocks "
+        f"said {milliseconds(written)}"
+    )
+    few = "; ".join(
+        slices_over_operators(Estimate.ratio(at[at_a_time(n)], three), n, size(row * n)) for n in slices
+    )
     return (
         f"At {longest:,} tokens {loop_over_operators(loop)} ({loop}). It makes the same products, some operations "
-        f"more, "
-        "and starts more than a thousand operators.\n\n"
-        f"The two clocks, with {percent(tiled / written)} of the time, say that on this machine the arithmetic takes "
-        f"most of both. What they leave out: scores and weights, {size(pages)}, must *exist*. Two controls. The same "
-        f"three operators: {kept_over_operators(Estimate.ratio(kept, three))}. {queries} queries at a time need "
-        f"{size(held)} at once: {slices_over_kept(Estimate.ratio(at['slices, memory kept'], kept))}. "
-        f"And {loop_over_kept(Estimate.ratio(at['loop over tiles'], kept))}.\n\n"
+        "more, and starts more than a thousand operators.\n\n"
+        f"By the two clocks arithmetic alone is {percent(arithmetic / written)} of the time with scores written "
+        f"out and {percent(arithmetic / tiled)} of that in tiles. Loop over operators: "
+        + miss(
+            tiled / written,
+            loop,
+            why_low="Python and smaller products are not in the two clocks.",
+            why_high="Where the memory comes from is not in the two clocks.",
+        )
+        + f" Scores and weights, {size(row * longest)}, must exist at once if all queries go at once. Three "
+        "controls:\n\n"
+        f"- **Memory kept.** The same three operators in memory that is there already: "
+        f"{kept_over_operators(Estimate.ratio(kept, three), pages)}. "
+        f"{loop_over_kept(against_kept, loop)}. The two clocks on that: "
+        + miss(
+            tiled / written,
+            against_kept,
+            why_low="Python, smaller products and corrections are not in the two clocks.",
+            why_high="Not told apart here.",
+        )
+        + f"\n- **A few queries at a time**, whole rows of scores, an ordinary softmax: {few}.\n"
+        f"- **The online softmax**, against the same {slices[-1]} queries at a time without it: "
+        f"{loop_over_slices(Estimate.ratio(tiles, at[at_a_time(slices[-1])]))}. It lets the keys be cut, so that what "
+        "is held no longer grows with them.\n\n"
         f"With {short} tokens {loop_over_operators(small)} ({small})."
     )
+
+
+def at_a_time(queries: int) -> str:
+    """The name of the three operators on a few queries at a time."""
+    return f"{queries} queries at a time"
 
 
 def chips_table(chip: Chip, tokens: int) -> Table:
@@ -247,16 +290,16 @@ def chips_table(chip: Chip, tokens: int) -> Table:
         name = "this machine" if one is chip else one.name
         rows.append([name, f"{cost.ridge(one, fmt):.0f}", milliseconds(written), milliseconds(tiled),
                      f"{written / tiled:.1f} ×"])  # fmt: skip
-    return rows, ["chip", "ridge (FLOP/B)", "scores written out", "tiles", "gain"], "lrrrr"
+    return rows, ["chip", "ridge (FLOP/B)", "scores written out", "tiles", "gain, at most"], "lrrrr"
 
 
-def loop_figure(times: Times) -> go.Figure:
-    """Each way over the three operators, by length."""
+def loop_figure(times: Times, queries: int) -> go.Figure:
+    """Each way over the three operators, by length. `queries` at a time are shown beside the loop."""
     lengths = list(times)
     ways = [
         ("loop over tiles", palette.orange),
         ("memory kept", palette.grey),
-        ("slices, memory kept", palette.green),
+        (at_a_time(queries), palette.green),
         ("one operator", palette.blue),
     ]
     last = Estimate.ratio(times[lengths[-1]]["loop over tiles"], times[lengths[-1]]["three operators"])
@@ -290,24 +333,61 @@ def loop_title(ratio: Estimate, tokens: int) -> str:
 
 
 # memory -------------------------------------------------------------------------------------------
-def memory_table(peaks: Mapping[int, int], block_q: int, block_k: int) -> Table:
-    """Memory beyond the inputs: by the formula, and measured where anybody should try."""
+ALL = "all queries at once"
+
+
+def memory_table(peaks: Mapping[str, int], tokens: int, queries: int, tile: tuple[int, int]) -> Table:
+    """Memory beyond the inputs by way: reckoned, measured at `tokens`, and reckoned where nobody should try.
+
+    Scores and weights of what goes at once, and the output.
+    """
+    ways = {
+        ALL: lambda n: n * n,
+        at_a_time(queries): lambda n: queries * n,
+        tiles_of(*tile): lambda n: tile[0] * tile[1],
+    }
     rows = []
-    for tokens in (*peaks, 32768, 131072):
-        scores, out = 4 * HEADS * tokens * tokens, 4 * HEADS * tokens * DIM
-        tile = 4 * HEADS * block_q * block_k
-        found = peaks.get(tokens)
-        rows.append(
-            [f"{tokens:,}", size(2 * scores + out), size(found) if found else "–", size(2 * tile + out)]
-        )
-    return rows, ["tokens", "scores written out", "measured", "tiles"], "rrrr"
+    for way, scores in ways.items():
+        here, *far = (size(4 * HEADS * (2 * scores(n) + n * DIM)) for n in (tokens, 32768, 131072))
+        rows.append([way, here, size(peaks[way]), *far])
+    return rows, ["way", f"{tokens:,} tokens, reckoned", "measured", "32,768", "131,072"], "lrrrr"
+
+
+def tiles_of(block_q: int, block_k: int) -> str:
+    """The name of a loop over tiles."""
+    return f"tiles of {block_q} × {block_k}"
 
 
 # the mask -----------------------------------------------------------------------------------------
-def tiles_share(tokens: int, block: int) -> float:
-    """Share of the tiles that a causal mask leaves: (n + 1) / 2n of n x n."""
-    n = -(-tokens // block)
-    return (n + 1) / (2 * n)
+CPU_KERNEL = (
+    "https://github.com/pytorch/pytorch/blob/v2.13.0/aten/src/ATen/native/cpu/FlashAttentionKernel.cpp"
+)
+
+
+def tiles_left(tokens: int, block_q: int, block_k: int) -> tuple[int, int]:
+    """Tiles that a causal mask leaves, each that the diagonal touches counted whole; and all tiles."""
+    rows = -(-tokens // block_q)
+    left = sum(-(-min(block_q * (i + 1), tokens) // block_k) for i in range(rows))
+    return left, rows * -(-tokens // block_k)
+
+
+def causal_shares(took: Mapping[str, Timing]) -> tuple[Estimate, Estimate]:
+    """Time with the mask over time without: on all cores, and on one."""
+    every, one = (Estimate.ratio(took["causal" + on], took["all" + on]) for on in ("", ", one core"))
+    return every, one
+
+
+def causal_table(times: Times, block_q: int, block_k: int, cores: int) -> Table:
+    """Share of the tiles, and of the time of torch's operator, by length."""
+    rows = []
+    for tokens, took in times.items():
+        left, tiles = tiles_left(tokens, block_q, block_k)
+        every, one = causal_shares(took)
+        value, low, high = every.texts()
+        rows.append([f"{tokens:,}", f"{left} of {tiles}", f"{left / tiles:.3f}", f"{value} ({low} to {high})",
+                     one.texts()[0]])  # fmt: skip
+    named = "measured" if cores == 1 else f"{cores} cores"
+    return rows, ["tokens", "tiles left", "share", named, "one core"], "rrrrr"
 
 
 @sentence(more_words=["longer"], less_words=["saves"])
@@ -321,15 +401,43 @@ def causal_over_all(est: Estimate) -> str:
     )
 
 
-def causal_story(counts: Any, ratio: Estimate, tokens: int, block: int) -> str:
-    share = tiles_share(tokens, block)
-    low = "The masking of the diagonal, and rows of unlike length on the cores, come on top; not told apart here."
-    high = "Then it skips more than whole tiles of this size."
+@sentence(more_words=["larger"], less_words=["smaller"])
+def cores_over_one(est: Estimate) -> str:
+    """The mask's share of the time on all cores, over its share on one."""
+    return says(
+        est,
+        more="on all cores the share is {size} larger than on one ({estimate}), as it must be where a core gets the "
+        "longer rows",
+        same="that rows of unlike length keep a core waiting does not show: the share on all cores over that on one "
+        "is {estimate}",
+        less="on all cores the share is {size} smaller than on one ({estimate}), so rows of unlike length are no "
+        "cause of a miss",
+    )
+
+
+def causal_story(counts: Any, times: Times, tokens: int, block_q: int, block_k: int, cores: int) -> str:
+    """The count, the clock at `tokens`, the length where the two are furthest apart, and one core as a control."""
+    shares = {n: left / tiles for n in times for left, tiles in [tiles_left(n, block_q, block_k)]}
+    found = {n: causal_shares(took)[0] for n, took in times.items()}
+    worst = max(times, key=lambda n: abs(shares[n] / found[n].value - 1))
+    took = times[tokens]
+    every, one = (
+        [a / b for a, b in zip(took["causal" + on].samples, took["all" + on].samples, strict=True)]
+        for on in ("", ", one core")
+    )
+    control = "" if cores == 1 else f" A control at {tokens:,}: {cores_over_one(Estimate.ratio(every, one))}."
     return (
-        f"Of {counts.tiles + counts.skipped} tiles the loop computed {counts.tiles} and skipped {counts.skipped}: "
-        f"(n + 1) / 2n of them remain, here {percent(share)}. torch's operator with `is_causal=True` at {tokens:,} "
-        f"tokens: {causal_over_all(ratio)}. If it skips tiles of {block}, its time as a share of the whole is "
-        f"{miss(share, ratio, why_low=low, why_high=high)}"
+        f"At {tokens:,} tokens the loop computed {counts.tiles} of {counts.tiles + counts.skipped} tiles and skipped "
+        f"{counts.skipped}. torch's operator for CPUs has [tiles of that size]({CPU_KERNEL}) from 768 queries on and "
+        f"computes in full each that the diagonal touches. With `is_causal=True` {causal_over_all(found[tokens])}. "
+        f"Its share of the time and the share of the tiles are furthest apart at {worst:,} tokens: "
+        + miss(
+            shares[worst],
+            found[worst],
+            why_low="Masking, and what a row of tiles costs besides its tiles, come on top; not told apart.",
+            why_high="Less is computed than these tiles; another version of torch, perhaps.",
+        )
+        + control
     )
 
 
@@ -365,15 +473,40 @@ def split_gain(est: Estimate, splits: int) -> str:
     )
 
 
-def splits_story(times: Mapping[int, Timing], cores: int) -> str:
+@sentence(more_words=["longer"], less_words=["sooner"])
+def cut_cost(est: Estimate) -> str:
+    """Two splits over none, both on one core."""
+    return says(
+        est,
+        more="two splits take {size} longer than none ({estimate}), which is what cut and merge cost",
+        same="two splits take as long as none, as far as this run can show ({estimate})",
+        less="two splits are done {size} sooner than none ({estimate}), so a gain is not the second core's alone",
+    )
+
+
+def splits_story(times: Mapping[int, Timing], one_core: Mapping[int, Timing], cores: int) -> str:
+    """Splits on all cores beside a core each, and two of them on `one_core` as the control."""
     gains = "; ".join(split_gain(Estimate.ratio(times[1], t), n) for n, t in times.items() if n > 1)
     if cores == 1:  # not measured
         return f"Torch has one core here, which does all the work however it is cut: {gains}. The merge is in the time."
+    two, cost = Estimate.ratio(times[1], times[2]), Estimate.ratio(one_core[2], one_core[1])
     return (
         f"One head, one query: one piece of work, for one of {cores} cores. Cut: {gains}. Splits beyond the cores find "
-        f"nobody who is idle. A core for each of two would be {min(2, cores)} ×: the merge, the start of threads and "
-        f"the "
-        "memory that the cores share come off it, not told apart here."
+        "no core that is idle.\n\n"
+        "A core for each of two: "
+        + miss(
+            2.0,
+            two,
+            why_low="That is more than a second core's arithmetic; not told apart here.",
+            why_high="A core each counts neither cut nor merge.",
+        )
+        + f" The control, `torch.set_num_threads(1)`: {cut_cost(cost)}. Two cores that share so much work: "
+        + miss(
+            2.0 / cost.value,
+            two,
+            why_low="The cut costs less on two cores than on one; not told apart here.",
+            why_high="The start of threads, memory that cores share, other work on the machine: not told apart here.",
+        )
     )
 
 
@@ -403,12 +536,16 @@ def splits_figure(times: Mapping[int, Timing], cores: int) -> go.Figure:
 
 
 def busy_table() -> Table:
-    """A decode step of Llama-3-8B on an H100: pieces of work without splits, and the splits that fit into one wave."""
+    """A decode step of Llama-3-8B on an H100: pieces of work without splits, and the splits that fit into one wave.
+
+    A core does one piece at a time, so pieces come in waves, and the last wave may leave cores idle.
+    """
     rows = []
     for users in (1, 4, 16, 64):
         pieces = users * LLAMA.num_kv_heads
         splits = max(1, SMS // pieces)
-        rows.append([f"{users}", f"{pieces}", percent(min(1.0, pieces / SMS)), f"{splits}"])
+        waves = -(-pieces // SMS)
+        rows.append([f"{users}", f"{pieces}", percent(pieces / (waves * SMS)), f"{splits}"])
     return rows, ["users", "KV heads × users", "of the cores busy", "splits that fit at once"], "rrrr"
 
 
@@ -430,10 +567,14 @@ def bits_figure(errors: Mapping[str, Sequence[float]]) -> go.Figure:
         height=400,
     )
     shown = []
-    for (name, some), color in zip(
-        errors.items(), (palette.orange, palette.grey, palette.blue, palette.green), strict=True
-    ):
-        y = [100 * e for e in some]
+    colors = {
+        "as they are": palette.orange,
+        "first exact": palette.grey,
+        "smoothed": palette.blue,
+        "smoothed, first exact": palette.green,
+    }
+    for name, color in colors.items():
+        y = [100 * e for e in errors[name]]
         shown += y
         fig.add_scatter(
             x=list(range(1, len(y) + 1)),
@@ -448,20 +589,35 @@ def bits_figure(errors: Mapping[str, Sequence[float]]) -> go.Figure:
     return fig
 
 
-def bits_story(errors: Mapping[str, Sequence[float]], ranges: Sequence[tuple[float, float]]) -> str:
-    """`ranges`: by layer, a key's largest number over that of the smoothed key, of the first token and of the rest."""
+def bits_story(
+    excerpts: Sequence[Mapping[str, Sequence[float]]], ranges: Sequence[tuple[float, float]]
+) -> str:
+    """The first excerpt's errors with its controls, and the range over all excerpts.
+
+    `ranges`: of the first, by layer, a key's largest number over that of the smoothed key, first token and rest.
+    """
+    errors = excerpts[0]
     first, rest = (statistics.median(side) for side in zip(*ranges, strict=True))
-    plain, exact = _gains(errors, "smoothed"), _gains(errors, "smoothed, first exact")
     worse = sum(b > a for a, b in zip(errors["as they are"], errors["smoothed"], strict=True))
-    grows = "grows" if first < 1 else "shrinks"
+
+    def factor(name: str) -> str:
+        return f"{_gains(errors, name):.1f}"
+
+    def over_all(name: str) -> str:
+        found = [_gains(one, name) for one in excerpts]
+        return f"{min(found):.1f} to {max(found):.1f}"
+
     return (
-        f"Without their mean the keys' largest numbers are {rest:.1f} times smaller, so their steps are as much finer. "
-        f"The error is divided by {plain:.1f} (median over the layers; in {worse} of {len(ranges)} it "
-        "rises). One token is unlike all others: the first, the [sink](../book/glossary.md#term-attention-sink) that "
-        f"every query reads. Its key has no part in what the others have in common; by the subtraction it {grows}, to "
-        f"{1 / first:.1f} times its size, and so does its step. Two controls: with that one key unrounded the factor "
-        f"is "
-        f"{exact:.1f}; with it unrounded and nothing subtracted, {_gains(errors, 'first exact'):.1f}."
+        f"In this text the keys' largest numbers are {rest:.1f} times smaller without the mean, so their steps are as "
+        f"much finer. The error is divided by {factor('smoothed')} (median over the layers; in {worse} of "
+        f"{len(ranges)} it rises). One key is suspect: the first token's, the "
+        "[sink](../book/glossary.md#term-attention-sink). By the subtraction its largest number becomes "
+        f"{1 / first:.1f} times what it was, and so does its step. Three controls: with that one key unrounded the "
+        f"factor is {factor('smoothed, first exact')}; with the second key unrounded in its place, "
+        f"{factor('smoothed, second exact')}; with the first unrounded and nothing subtracted, "
+        f"{factor('first exact')}.\n\n"
+        f"Over {len(excerpts)} excerpts: smoothed {over_all('smoothed')}, with the first key unrounded "
+        f"{over_all('smoothed, first exact')}, with the second {over_all('smoothed, second exact')}."
     )
 
 
@@ -471,12 +627,9 @@ def takeaway(first: Times, times: Times, longest: int) -> str:
     kept = Estimate.ratio(times[longest]["three operators"], times[longest]["memory kept"])
     return (
         f"**Takeaway.** Attention over {longest:,} tokens moves {longest / DIM + 1:.0f} times the bytes of its inputs "
-        f"and "
-        "output when its scores are written out, and all of them must exist. In tiles queries and outputs move once, "
-        "keys "
-        f"and values once for each row of tiles. Here one operator that works so: {faster(fused)}. Keeping the memory "
-        f"of "
-        f"the scores would alone have been: {faster(kept)}."
+        "and output when its scores are written out, and all of them exist at once if all queries go at once. In tiles "
+        "queries and outputs move once, keys and values once for each row of tiles. Here one operator that works so: "
+        f"{faster(fused)}. Keeping the memory of the scores would alone have been: {faster(kept)}."
     )
 
 
@@ -495,24 +648,27 @@ def recap(
     first: Times,
     times: Times,
     longest: int,
-    peaks: Mapping[int, int],
+    peaks: Mapping[str, int],
+    tile: tuple[int, int],
     splits: Mapping[int, Timing],
     cores: int,
 ) -> str:
+    at = times[longest]
     fused = Estimate.ratio(first[longest]["three operators"], first[longest]["one operator"])
-    loop = Estimate.ratio(times[longest]["loop over tiles"], times[longest]["three operators"])
-    most = max(peaks)
+    kept = Estimate.ratio(at["three operators"], at["memory kept"])
+    loop = Estimate.ratio(at["loop over tiles"], at["three operators"])
     two = Estimate.ratio(splits[1], splits[2])
     named = "one core" if cores == 1 else f"{cores} cores"
     return (
-        f"- **The same products, fewer bytes, less memory.** At {longest:,} tokens, one operator against three: "
-        f"{faster(fused)}; a "
-        f"loop over tiles in Python took {loop} of their time.\n"
+        f"- **The same products; by count fewer bytes and less memory.** At {longest:,} tokens, one operator against "
+        f"three: {faster(fused)}; the three in memory that is kept: {faster(kept)}; a loop over tiles in Python took "
+        f"{loop} of their time.\n"
         "- **A softmax needs no whole row:** a largest score, a sum and weighted values, scaled down when a larger "
         "score comes.\n"
-        f"- **Memory** at {most:,} tokens: {size(peaks[most])} with scores; in tiles the output, "
-        f"{size(4 * HEADS * most * DIM)}, and two tiles.\n"
-        f"- **One query has no scores to save; its keys can be split:** {split_gain(two, 2)}, on {named}."
+        f"- **Memory** at {longest:,} tokens, measured: {size(peaks[ALL])} with all scores at once, "
+        f"{size(peaks[tiles_of(*tile)])} in {tiles_of(*tile)}; the output is {size(4 * HEADS * longest * DIM)}.\n"
+        f"- **One query has no scores to save; its keys can be split:** {split_gain(two, 2)}, on {named}; a core for "
+        f"each would be {min(2, cores)} ×."
     )
 
 
