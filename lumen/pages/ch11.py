@@ -180,14 +180,14 @@ def loop_over_operators(est: Estimate) -> str:
     )
 
 
-@sentence(example={"clocks": "as predicted"}, more_words=["longer"], less_words=["sooner"])
-def kept_over_operators(est: Estimate, clocks: str) -> str:
+@sentence(example={"pages": "324 ms of the 486 ms"}, more_words=["longer"], less_words=["sooner"])
+def kept_over_operators(est: Estimate, pages: str) -> str:
     """The three operators in memory that is there already, over the three that ask for it."""
     return says(
         est,
         more="they take {size} longer ({estimate})",
         same="they take as long, as far as this run can show ({estimate})",
-        less=f"they are done {{size}} sooner ({{estimate}}), so fresh pages cost {clocks}",
+        less=f"they are done {{size}} sooner ({{estimate}}), so fresh pages cost {pages}",
     )
 
 
@@ -241,8 +241,8 @@ def loop_story(times: Times, short: int, longest: int, slices: Sequence[int], ch
     arithmetic = sum(flops for _, flops, _ in operators(longest)) / chip.peak("fp32")
     row = 2 * 4 * HEADS * longest  # scores and weights of one query
     pages = (
-        f"{milliseconds(three.median - kept.median)} of the {milliseconds(three.median)}, for which the two clocks "
-        f"said {milliseconds(written)}"
+        f"{milliseconds(three.median - kept.median)} of the {milliseconds(three.median - written)} by which the two "
+        "clocks were too low"
     )
     few = "; ".join(
         slices_over_operators(Estimate.ratio(at[at_a_time(n)], three), n, size(row * n)) for n in slices
@@ -406,8 +406,8 @@ def cores_over_one(est: Estimate) -> str:
     """The mask's share of the time on all cores, over its share on one."""
     return says(
         est,
-        more="on all cores the share is {size} larger than on one ({estimate}), as it must be where a core gets the "
-        "longer rows",
+        more="on all cores the share is {size} larger than on one ({estimate}), as it would be if one core got the "
+        "longer rows; what else the cores share is not told apart",
         same="that rows of unlike length keep a core waiting does not show: the share on all cores over that on one "
         "is {estimate}",
         less="on all cores the share is {size} smaller than on one ({estimate}), so rows of unlike length are no "
@@ -425,7 +425,11 @@ def causal_story(counts: Any, times: Times, tokens: int, block_q: int, block_k: 
         [a / b for a, b in zip(took["causal" + on].samples, took["all" + on].samples, strict=True)]
         for on in ("", ", one core")
     )
-    control = "" if cores == 1 else f" A control at {tokens:,}: {cores_over_one(Estimate.ratio(every, one))}."
+    control = (
+        f" A control at {tokens:,}: {cores_over_one(Estimate.ratio(every, one))}."  # not measured
+        if cores > 1
+        else ""
+    )
     return (
         f"At {tokens:,} tokens the loop computed {counts.tiles} of {counts.tiles + counts.skipped} tiles and skipped "
         f"{counts.skipped}. torch's operator for CPUs has [tiles of that size]({CPU_KERNEL}) from 768 queries on and "
