@@ -352,6 +352,7 @@ def sliced(q, k, v, rows):
     return torch.cat([three_operators(x, k, v) for x in some_at_once], 2)
 
 
+# %% tags=["measure", "nbval-ignore-output"]
 def ways(tokens):
     q, k, v, *_ = some(tokens)
     few = {
@@ -401,7 +402,7 @@ table(*ch11.chips_table(chip, LONG))
 #
 # What moves is one thing, what must exist another. Scores and weights are two times $H\,T\,S$ numbers if all queries go at once.
 # They need not: with a few queries at a time whole rows of scores are held, and an ordinary softmax does. What is held then grows with
-# the number of keys. In tiles it does not grow at all.
+# the number of keys. In tiles the scores that are held do not grow at all.
 
 
 # %% tags=["hide-input", "nbval-ignore-output"]
@@ -599,6 +600,7 @@ def one_exact(keys, at):
     return found
 
 
+# %% tags=["hide-input", "nbval-ignore-output"]
 def of_excerpt(text):
     """Errors by way and layer, and how much smaller the keys became."""
     ids = tokenizer.encode(text)[:400]
