@@ -256,7 +256,7 @@ def loop_story(times: Times, short: int, longest: int, slices: Sequence[int], ch
             tiled / written,
             loop,
             why_low="Python and smaller products are not in the two clocks.",
-            why_high="Where the memory comes from is not in the two clocks.",
+            why_high="The two clocks leave out where the memory comes from; the first control tests that.",
         )
         + f" Scores and weights, {size(row * longest)}, must exist at once if all queries go at once. Three "
         "controls:\n\n"
