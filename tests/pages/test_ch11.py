@@ -1,4 +1,4 @@
-"""What chapter 11 counts and says: tiles under a mask as the loop computes them, waves of work, controls read jointly."""
+"""What chapter 11 counts and says: tiles under a mask as the loop has them, waves of work, controls read jointly."""
 
 from __future__ import annotations
 
