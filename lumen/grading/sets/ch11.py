@@ -308,7 +308,7 @@ exercises.add(
         },
         slips=[
             Slip(_unguarded, "Zeros over zero: when nobody saw anything the answer is zeros and -inf."),
-            Slip(_mean, "Often a mean: it gives every split the same share, however little of the softmax it holds."),
+            Slip(_mean, "A mean gives every split the same share, however little of the softmax it holds."),
             Slip(_linear, "The shares are exp(log-sum-exp), not the log-sum-exps themselves."),
             Slip(lambda o, s: merged(o, s, top=False), "exp of a thousand overflows, and of minus a thousand is 0: "
                  "subtract the largest first."),
