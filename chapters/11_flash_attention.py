@@ -88,13 +88,19 @@ from lumen.explore import (
     table,
     tiles_lab,
 )
-from lumen.pages import ch11
+from lumen.pages import (
+    ch11,
+    ch11_bits,
+    ch11_mask,
+    ch11_operators,
+    ch11_splits,
+)
 from lumen.pages.engines import production_table
 
 torch.set_grad_enabled(False)
 device = session.device
 chip = hardware.measure(progress=False)
-HEADS, DIM = ch11.HEADS, ch11.DIM
+HEADS, DIM = ch11_operators.HEADS, ch11_operators.DIM
 LENGTHS = (128, 256, 512, 1024, 2048, 4096)
 SHORT, LONG = LENGTHS[0], LENGTHS[-1]
 draw = torch.Generator().manual_seed(0)
@@ -157,10 +163,10 @@ def turns(some_ways, tokens):
 
 
 first = {n: turns(both(n), n) for n in LENGTHS}
-ch11.times_figure(first)
+ch11_operators.times_figure(first)
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-markdown(ch11.opening(first, LONG))
+markdown(ch11_operators.opening(first, LONG))
 
 # %% [markdown]
 # Each operator by itself, at the longest of these prompts. A product of two matrices computes much for every byte it reads.
@@ -177,11 +183,15 @@ parts = bench.compare(
     },
     repeats=5,
 )
-table(*ch11.operators_table(parts, LONG, chip))
+table(*ch11_operators.operators_table(parts, LONG, chip))
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 whole = first[LONG]
-markdown(ch11.operators_story(parts, whole["three operators"], LONG, chip))
+markdown(
+    ch11_operators.operators_story(
+        parts, whole["three operators"], LONG, chip
+    )
+)
 
 # %% [markdown]
 # ## A softmax in pieces
@@ -232,7 +242,7 @@ TileStepper(size=8, block=2)
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 BLOCK_Q, BLOCK_K = 256, 512
-table(*ch11.symbols(chip, LONG, BLOCK_Q, BLOCK_K))
+table(*ch11_operators.symbols(chip, LONG, BLOCK_Q, BLOCK_K))
 
 # %% tags=["hide-input", "nbval-check-output"]
 q, k, v, q_pos, k_pos = some(LONG)
@@ -243,7 +253,7 @@ for tile in ((128, 128), (BLOCK_Q, BLOCK_K), (1024, 1024)):
         q, k, v, q_pos, k_pos, causal=False,
         block_q=tile[0], block_k=tile[1], traffic=counts[tile],
     )  # fmt: skip
-table(*ch11.moved_table(naive_traffic(q, k, v), counts))
+table(*ch11_operators.moved_table(naive_traffic(q, k, v), counts))
 
 # %% [markdown]
 # Counted in lumen's loop, whose core is built next, with every tile's reads added up. Larger tiles move less, until they no
@@ -367,7 +377,7 @@ def ways(tokens):
 times = {n: turns(ways(n), n) for n in LENGTHS}
 at = times[LONG]
 loop = bench.Estimate.ratio(at["loop over tiles"], at["three operators"])
-written, least = ch11.clocks(chip, "fp32", LONG)
+written, least = ch11_operators.clocks(chip, "fp32", LONG)
 
 # %% tags=["reveal", "nbval-ignore-output"]
 reveal(
@@ -391,7 +401,7 @@ callout("takeaway", ch11.takeaway(first, times, LONG))
 # on the GPUs; of tiles only inputs and output are counted, as if keys and values that pass again came from a cache):
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-table(*ch11.chips_table(chip, LONG))
+table(*ch11_operators.chips_table(chip, LONG))
 
 # %% [markdown]
 # Not a measurement, but a ceiling for three operators that reach their roofs: it lets the fused one reach the peak of the arithmetic.
@@ -462,10 +472,10 @@ flash_attention(
     q, k, v, q_pos, k_pos, block_q=BLOCK_Q, block_k=BLOCK_K, traffic=masked
 )
 took = {n: masked_and_not(n) for n in (1024, 2048, 4096)}
-table(*ch11.causal_table(took, *TILE, threads))
+table(*ch11_mask.causal_table(took, *TILE, threads))
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-markdown(ch11.causal_story(masked, took, 2048, *TILE, threads))
+markdown(ch11_mask.causal_story(masked, took, 2048, *TILE, threads))
 
 # %% [markdown]
 # A window, a document boundary, a tree of drafts: each is a mask whose empty tiles can be skipped the same way.
@@ -478,7 +488,7 @@ markdown(ch11.causal_story(masked, took, 2048, *TILE, threads))
 # somebody must read all the keys, and one query is one piece of work, for one core of many.
 
 # %% tags=["hide-input", "nbval-check-output"]
-table(*ch11.busy_table())
+table(*ch11_splits.busy_table())
 
 # %% [markdown]
 # Llama-3-8B in a decode step, one layer on the 132 cores of an H100; the four query heads of a KV head are one piece of work, since
@@ -559,10 +569,10 @@ reveal(
 )  # fmt: skip
 
 # %% tags=["reveal", "nbval-ignore-output"]
-markdown(ch11.splits_story(splits, one_core, cores))
+markdown(ch11_splits.splits_story(splits, one_core, cores))
 
 # %% tags=["reveal", "nbval-ignore-output"]
-ch11.splits_figure(splits, cores)
+ch11_splits.splits_figure(splits, cores)
 
 # %% [markdown]
 # ## Scores in eight bits
@@ -631,10 +641,10 @@ play = assets.shakespeare()[0]
 starts = [len(play) * i // 4 for i in range(4)]
 found = [of_excerpt(play[at : at + 2000]) for at in starts]
 excerpts, (ranges, *_) = zip(*found, strict=True)
-ch11.bits_figure(excerpts[0])
+ch11_bits.bits_figure(excerpts[0])
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-markdown(ch11.bits_story(excerpts, ranges))
+markdown(ch11_bits.bits_story(excerpts, ranges))
 
 # %% [markdown]
 # The bytes here are made and multiplied in fp32, so this shows the error and not the speed. `lumen.attention.lowbit_attention` rounds
@@ -653,7 +663,7 @@ single = bench.compare(
     inner=10,
 )
 alone = bench.Estimate.ratio(single["three"], single["one"])
-markdown(ch11.one_query_story(alone, LONG))
+markdown(ch11_splits.one_query_story(alone, LONG))
 
 # %% [markdown]
 # **Who needs the weights.** A fused kernel never has all of them. Caches that throw tokens away by how much they were read,

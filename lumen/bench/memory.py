@@ -36,7 +36,7 @@ def peak_memory(fn: Callable[[], Any]) -> int:
 
 def _give_back_freed() -> None:
     """Return to the system the pages that the allocator keeps after `free` (malloc_trim(3), glibc only)."""
-    with suppress(OSError, AttributeError, TypeError):  # another C library; no library of the process (Windows)
+    with suppress(OSError, AttributeError, TypeError):  # another C library; Windows has none for None
         ctypes.CDLL(None).malloc_trim(0)
 
 

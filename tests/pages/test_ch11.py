@@ -7,7 +7,7 @@ import torch
 
 from lumen.attention import Traffic, flash_attention
 from lumen.bench import Estimate
-from lumen.pages import ch11
+from lumen.pages import ch11, ch11_mask, ch11_splits
 
 
 @pytest.mark.parametrize(
@@ -17,11 +17,11 @@ def test_tiles_under_a_causal_mask_are_those_that_the_loop_computes(tokens, tile
     q = torch.randn(1, 1, tokens, 4)
     pos, count = torch.arange(tokens)[None], Traffic()
     flash_attention(q, q, q, pos, pos, block_q=tile[0], block_k=tile[1], traffic=count)
-    assert ch11.tiles_left(tokens, *tile) == (count.tiles, count.tiles + count.skipped)
+    assert ch11_mask.tiles_left(tokens, *tile) == (count.tiles, count.tiles + count.skipped)
 
 
 def test_more_work_than_cores_comes_in_waves():
-    busy = {row[0]: row[2] for row in ch11.busy_table()[0]}
+    busy = {row[0]: row[2] for row in ch11_splits.busy_table()[0]}
     assert busy["64"] == busy["16"] != "100 %"  # 512 pieces are four waves of 132, the last not full
 
 
