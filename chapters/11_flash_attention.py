@@ -396,7 +396,7 @@ ch11.loop_figure(times, BLOCK_Q)
 callout("takeaway", ch11.takeaway(first, times, LONG))
 
 # %% [markdown]
-# On a GPU, once warm, nobody is handed fresh pages: torch keeps the memory that it once had. There the bytes weigh more, because
+# On a GPU torch keeps the memory that it once had, so that a warm operator asks nobody for it. The bytes weigh more there, because
 # arithmetic has run away from memory. How much more, at most? The two clocks, by the datasheet, for the same shape (16 bits a number
 # on the GPUs; of tiles only inputs and output are counted, as if keys and values that pass again came from a cache):
 
@@ -685,7 +685,7 @@ markdown(ch11_splits.one_query_story(alone, LONG))
 # ## Play
 #
 # Your own tiles. Too small, and it is mostly Python that is measured. Too large (in the recorded runs the last row), and the scores may
-# leave the caches and may need fresh pages; the lab does not tell the two apart.
+# leave the caches and may need fresh memory; the lab does not tell the two apart.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 lab = tiles_lab()

@@ -150,7 +150,7 @@ def test_peak_memory_sees_a_block_that_is_gone_at_the_end():
     assert 0.9 * size < peak < 3 * size
 
 
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="a wish that glibc grants")
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="glibc only")
 def test_peak_memory_sees_work_that_fits_in_what_was_freed_before():
     """Blocks below malloc's threshold stay with the process after `free`: without a trim the second round costs 0 B."""
     code = (
