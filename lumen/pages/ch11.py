@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from lumen.bench import Timing
 
 
-@sentence(more_words=["longer"], less_words=["sooner"])
+@sentence(more_words=["times as long"], less_words=["sooner"])
 def loop_over_operators(est: Estimate) -> str:
     """The Python loop over the three operators."""
     return says(
         est,
-        more="the loop takes {size} longer than the three operators",
-        same="loop and operators take as long, as far as this run can show",
-        less="the loop, in Python, is done {size} **sooner** than the three operators in C++",
+        more="the loop takes {x} times as long as the three operators ({low} to {high}, n = {n})",
+        same="loop and operators take as long, as far as this run can show ({estimate})",
+        less="the loop, in Python, is done {size} **sooner** than the three operators in C++ ({estimate})",
     )
 
 
@@ -96,7 +96,7 @@ def loop_story(times: Times, short: int, longest: int, slices: Sequence[int], ch
         slices_over_operators(Estimate.ratio(at[at_a_time(n)], three), n, size(row * n)) for n in slices
     )
     return (
-        f"At {longest:,} tokens {loop_over_operators(loop)} ({loop}).\n\n"
+        f"At {longest:,} tokens {loop_over_operators(loop)}.\n\n"
         f"By the two clocks arithmetic alone is {percent(arithmetic / written)} of the time with scores written "
         f"out and {percent(arithmetic / tiled)} of that in tiles. Loop over operators: "
         + miss(
@@ -120,7 +120,7 @@ def loop_story(times: Times, short: int, longest: int, slices: Sequence[int], ch
         f"- **The online softmax**, against the same {slices[-1]} queries at a time without it: "
         f"{loop_over_slices(Estimate.ratio(tiles, at[at_a_time(slices[-1])]))}. It lets the keys be cut, so that what "
         "is held no longer grows with them.\n\n"
-        f"With {short} tokens {loop_over_operators(small)} ({small})."
+        f"With {short} tokens, all in one tile, {loop_over_operators(small)}."
     )
 
 

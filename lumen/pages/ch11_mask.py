@@ -92,7 +92,7 @@ def causal_story(counts: Any, times: Times, tokens: int, block_q: int, block_k: 
             shares[worst],
             found[worst],
             why_low="Masking, and what a row of tiles costs besides its tiles, come on top; not told apart.",
-            why_high="Less is computed than these tiles; another version of torch, perhaps.",
+            why_high="Another version of torch may have other tiles; not told apart here.",
         )
         + control
     )

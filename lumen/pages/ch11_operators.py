@@ -117,13 +117,12 @@ def operators_story(parts: Mapping[str, Timing], whole: Timing, tokens: int, chi
     predicted = clocks(chip, "fp32", tokens)[0]
     low = (
         f"It took {whole.median / predicted:.1f} times as long as predicted. Two clocks know nothing of where the "
-        "memory comes from: a control [below](#predict-a-loop-in-python) says how much of it that is."
+        "memory comes from; a control [below](#predict-a-loop-in-python) asks whether that is it."
     )
     return (
         f"Alone the three take {milliseconds(alone)} together. The ridge of this machine lies at {ridge:.1f} FLOP per "
         f"byte, the softmax at {softmax:.1f}. The scores are {size(scores)}; they are written, read, written as "
-        f"weights "
-        f"and read again. In all {size(moved)} move, for inputs and an output of {size(least)} together: "
+        f"weights and read again. In all {size(moved)} move, for inputs and an output of {size(least)} together: "
         f"{moved / least:.0f} times as much. By the two clocks of chapter 2, operator by operator, the three in a row: "
         + miss(
             predicted,

@@ -64,7 +64,7 @@ def cut_cost(est: Estimate) -> str:
 
 def splits_story(times: Mapping[int, Timing], one_core: Mapping[int, Timing], cores: int) -> str:
     """Splits on all cores beside a core each, and two of them on `one_core` as the control."""
-    gains = "; ".join(split_gain(Estimate.ratio(times[1], t), n) for n, t in times.items() if n > 1)
+    gains = "; ".join(split_gain(Estimate.ratio(times[1], times[n]), n) for n in (2, max(times)))
     if cores == 1:  # not measured
         return f"Torch has one core here, which does all the work however it is cut: {gains}. The merge is in the time."
     two, cost = Estimate.ratio(times[1], times[2]), Estimate.ratio(one_core[2], one_core[1])
