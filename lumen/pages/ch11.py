@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from lumen.bench import Estimate, miss, says, sentence
@@ -71,19 +71,22 @@ def slices_over_operators(est: Estimate, queries: int, held: str) -> str:
     )
 
 
-@sentence(more_words=["costs"], less_words=["saves"])
-def loop_over_slices(est: Estimate) -> str:
+@sentence(example={"held": "9 MiB", "rows": "72 MiB"}, more_words=["costs"], less_words=["saves"])
+def loop_over_slices(est: Estimate, held: str, rows: str) -> str:
     """The loop over tiles over the three operators on as many queries at a time: only the keys are cut as well."""
     return says(
         est,
-        more="cutting the keys as well costs {size} more time ({estimate})",
-        same="cutting the keys as well changes no time that this run can show ({estimate})",
-        less="cutting the keys as well saves {size} of the time ({estimate})",
+        more=f"cutting the keys as well, {held} of scores and weights instead of {rows}, costs {{size}} more time "
+        "({estimate})",
+        same=f"cutting the keys as well, {held} of scores and weights instead of {rows}, changes no time that this run "
+        "can show ({estimate})",
+        less=f"cutting the keys as well, {held} of scores and weights instead of {rows}, saves {{size}} of the time "
+        "({estimate}); corrections and memory are not told apart",
     )
 
 
-def loop_story(times: Times, short: int, longest: int, slices: Sequence[int], chip: Chip) -> str:
-    """The loop beside the two clocks, its controls, and the short prompt. `slices`: queries at a time, the last B_q."""
+def loop_story(times: Times, short: int, longest: int, few: int, tile: tuple[int, int], chip: Chip) -> str:
+    """The loop beside the two clocks, its controls (`few` queries at a time; a row of tiles), and a short prompt."""
     at = times[longest]
     three, kept, tiles = at["three operators"], at["memory kept"], at["loop over tiles"]
     loop, against_kept = Estimate.ratio(tiles, three), Estimate.ratio(tiles, kept)
@@ -92,8 +95,14 @@ def loop_story(times: Times, short: int, longest: int, slices: Sequence[int], ch
     arithmetic = sum(flops for _, flops, _ in operators(longest)) / chip.peak("fp32")
     row = 2 * 4 * HEADS * longest  # scores and weights of one query
     asked, missed = (milliseconds(abs(three.median - t)) for t in (kept.median, written))
-    few = "; ".join(
-        slices_over_operators(Estimate.ratio(at[at_a_time(n)], three), n, size(row * n)) for n in slices
+    sliced = "; ".join(
+        slices_over_operators(Estimate.ratio(at[at_a_time(n)], three), n, size(row * n))
+        for n in (few, tile[0])
+    )
+    cut = loop_over_slices(
+        Estimate.ratio(tiles, at[at_a_time(tile[0])]),
+        size(2 * 4 * HEADS * tile[0] * tile[1]),
+        size(row * tile[0]),
     )
     return (
         f"At {longest:,} tokens {loop_over_operators(loop)}.\n\n"
@@ -116,10 +125,9 @@ def loop_story(times: Times, short: int, longest: int, slices: Sequence[int], ch
             why_low="Python, smaller products and corrections are not in the two clocks.",
             why_high="Not told apart here.",
         )
-        + f"\n- **A few queries at a time**, whole rows of scores, an ordinary softmax: {few}.\n"
-        f"- **The online softmax**, against the same {slices[-1]} queries at a time without it: "
-        f"{loop_over_slices(Estimate.ratio(tiles, at[at_a_time(slices[-1])]))}. It lets the keys be cut, so that what "
-        "is held no longer grows with them.\n\n"
+        + f"\n- **A few queries at a time**, whole rows of scores, an ordinary softmax: {sliced}.\n"
+        f"- **The online softmax**, against the same {tile[0]} queries at a time without it: {cut}. "
+        "What is held no longer grows with the keys.\n\n"
         f"With {short} tokens, all in one tile, {loop_over_operators(small)}."
     )
 
@@ -172,7 +180,7 @@ ALL = "all queries at once"
 
 
 def memory_table(peaks: Mapping[str, int], tokens: int, queries: int, tile: tuple[int, int]) -> Table:
-    """Memory beyond the inputs by way: reckoned, measured at `tokens`, and reckoned where nobody should try.
+    """Memory beyond the inputs by way: reckoned, counted at `tokens`, and reckoned where nobody should try.
 
     Scores and weights of what goes at once, and the output.
     """
@@ -185,7 +193,7 @@ def memory_table(peaks: Mapping[str, int], tokens: int, queries: int, tile: tupl
     for way, scores in ways.items():
         here, *far = (size(4 * HEADS * (2 * scores(n) + n * DIM)) for n in (tokens, 32768, 131072))
         rows.append([way, here, size(peaks[way]), *far])
-    return rows, ["way", f"{tokens:,} tokens, reckoned", "measured", "32,768", "131,072"], "lrrrr"
+    return rows, ["way", f"{tokens:,} tokens, reckoned", "counted", "32,768", "131,072"], "lrrrr"
 
 
 def tiles_of(block_q: int, block_k: int) -> str:
@@ -236,7 +244,7 @@ def recap(
         f"{loop} of their time.\n"
         "- **A softmax needs no whole row:** a largest score, a sum and weighted values, scaled down when a larger "
         "score comes.\n"
-        f"- **Memory** at {longest:,} tokens, measured: {size(peaks[ALL])} with all scores at once, "
+        f"- **Memory** at {longest:,} tokens, counted: {size(peaks[ALL])} with all scores at once, "
         f"{size(peaks[tiles_of(*tile)])} in {tiles_of(*tile)}; the output is {size(4 * HEADS * longest * DIM)}.\n"
         f"- **One query has no scores to save; its keys can be split:** {split_gain(two, 2)}, on {named}; a core for "
         f"each would be {min(2, cores)} ×."
