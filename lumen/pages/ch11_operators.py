@@ -63,13 +63,14 @@ def times_figure(times: Times) -> go.Figure:
         height=400,
     )
     shown = []
-    for way, color in (("three operators", palette.orange), ("one operator", palette.blue)):
+    for way, color, anchor, shift in (
+        ("three operators", palette.orange, "right", 14),
+        ("one operator", palette.blue, "left", -14),
+    ):
         y = [1e3 * times[n][way].median for n in lengths]
         shown += y
         fig.add_scatter(x=lengths, y=y, mode="lines+markers", line_color=color)
-        label_line(
-            fig, lengths[-2], y[-2], way, color, anchor="right" if "three" in way else "left", shift=14
-        )
+        label_line(fig, lengths[-2], y[-2], way, color, anchor=anchor, shift=shift)
     log_axis(fig, "x", lengths)
     log_axis(fig, "y", nice_ticks(min(shown), max(shown)))
     return fig
