@@ -1,4 +1,4 @@
-"""How the course writes a share: "23 %", with a space, a true minus, and never a minus before nothing."""
+"""How the course writes a share: "23 %", with a space, a true minus, and never a minus before nothing; and bytes."""
 
 from __future__ import annotations
 
@@ -33,3 +33,15 @@ def shares(parts: Sequence[float]) -> list[str]:
     for i in sorted(range(len(parts)), key=lambda i: found[i] - exact[i])[: 100 - sum(found)]:
         found[i] += 1
     return [f"{x} %" for x in found]
+
+
+def size(count: float) -> str:
+    """Bytes in the largest binary unit that they fill, to three figures.
+
+    >>> size(900), size(64 * 2**10), size(1.125 * 2**30), size(1152 * 2**30)
+    ('900 B', '64 KiB', '1.12 GiB', '1,152 GiB')
+    """
+    for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if count >= unit:
+            return f"{count / unit:,.3g} {name}" if count < 1000 * unit else f"{count / unit:,.0f} {name}"
+    return f"{count:,.0f} B"

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from lumen.bench import Estimate, miss, says, sentence
-from lumen.bench.numbers import percent
+from lumen.bench.numbers import percent, size
 from lumen.explore.figures.theme import figure, log_axis, nice_ticks, palette
 from lumen.explore.prose.boxes import milliseconds
 from lumen.hardware import Chip
-from lumen.pages.ch11_operators import DIM, HEADS, Table, Times, clocks, operators, size
+from lumen.pages.ch11_operators import DIM, HEADS, Table, Times, clocks, operators
 from lumen.pages.ch11_splits import split_gain
 
 if TYPE_CHECKING:

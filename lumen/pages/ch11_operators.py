@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lumen import cost
 from lumen.bench import Estimate, miss, says, sentence
+from lumen.bench.numbers import size
 from lumen.explore.figures.theme import figure, label_line, log_axis, nice_ticks, palette
 from lumen.explore.prose.boxes import milliseconds
 from lumen.hardware import CHIPS, Chip
@@ -20,14 +21,6 @@ if TYPE_CHECKING:
 Table = tuple[list[list[Any]], list[str], str]
 Times = Mapping[int, Mapping[str, "Timing"]]  # length -> way -> times
 HEADS, DIM = 9, 64  # one layer of SmolLM2, every query head with keys of its own
-
-
-def size(count: float) -> str:
-    """Bytes in words: 64 KiB, 576 MiB, 36 GiB."""
-    for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
-        if count >= unit:
-            return f"{count / unit:,.3g} {name}" if count < 1000 * unit else f"{count / unit:,.0f} {name}"
-    return f"{count:,.0f} B"
 
 
 def opening(times: Times, longest: int) -> str:

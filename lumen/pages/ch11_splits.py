@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from lumen.bench import Estimate, miss, says, sentence
-from lumen.bench.numbers import percent
+from lumen.bench.numbers import percent, size
 from lumen.config import CONFIGS
 from lumen.explore.figures.theme import figure, label_line, log_axis, palette
-from lumen.pages.ch11_operators import DIM, HEADS, Table, size
+from lumen.pages.ch11_operators import DIM, HEADS, Table
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
