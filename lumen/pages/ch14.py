@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lumen import cost
 from lumen.bench import Estimate, miss, says, sentence
-from lumen.bench.numbers import percent
+from lumen.bench.numbers import percent, size
 from lumen.config import ModelConfig
 from lumen.explore.figures.theme import (
     figure,
@@ -21,7 +21,6 @@ from lumen.explore.figures.theme import (
 )
 from lumen.explore.prose.boxes import milliseconds
 from lumen.explore.prose.writes import WRITES
-from lumen.pages.ch11 import size
 from lumen.parts import LinearLayers
 from lumen.timing import Timing
 

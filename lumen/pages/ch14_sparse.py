@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from lumen.attention.sparse.work import Heads
 from lumen.bench import Estimate, says, sentence
-from lumen.bench.numbers import percent
+from lumen.bench.numbers import percent, size
 from lumen.explore.figures.theme import figure, log_axis, palette, percent_axis
 from lumen.pages import ch14
-from lumen.pages.ch11 import size
 from lumen.pages.ch14 import Kept, Table, apart, estimate
 
 if TYPE_CHECKING:
