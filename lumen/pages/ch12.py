@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lumen import cost
-from lumen.bench.numbers import percent
-from lumen.pages.ch11 import size
+from lumen.bench.numbers import percent, size
 from lumen.pages.ch12_bytes import NEW, OLD, V3, on_each
 from lumen.pages.ch12_latents import even
 from lumen.pages.ch12_losses import average, left_of, losses_of

@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 from lumen import cost
+from lumen.bench.numbers import size
 from lumen.config import CONFIGS, ModelConfig
 from lumen.cost.ledger import ledger
-from lumen.pages.ch11 import size
 from lumen.parts import Latent
 
 Table = tuple[list[list[Any]], list[str], str]

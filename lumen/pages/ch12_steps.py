@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from lumen import cost
 from lumen.bench import Estimate, miss, says, sentence
-from lumen.bench.numbers import percent
+from lumen.bench.numbers import percent, size
 from lumen.config import ModelConfig
 from lumen.explore.figures.theme import figure, label_line, log_axis, nice_ticks, palette
 from lumen.explore.prose.boxes import milliseconds
-from lumen.pages.ch11 import size
 from lumen.pages.ch12_bytes import NEW, Table
 from lumen.pages.comparing import capital, faster
 from lumen.parts import Latent
