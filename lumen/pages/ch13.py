@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from lumen import cost
 from lumen.bench import Estimate, NoEvidence, load_evidence, says, sentence, wilson
-from lumen.bench.numbers import percent
+from lumen.bench.numbers import percent, size
 from lumen.cache.quant_format import QUANT_FORMATS, SCALE_BYTES, QuantFormat
 from lumen.config import CONFIGS
 from lumen.explore.figures.theme import figure, log_axis, nice_ticks, palette
 from lumen.explore.prose.boxes import milliseconds
 from lumen.hardware import CHIPS
-from lumen.pages.ch11 import size
 from lumen.serve.kv_cache import PLAIN, Quantized, users_per_gib
 
 if TYPE_CHECKING:
