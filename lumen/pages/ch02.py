@@ -17,7 +17,7 @@ from lumen.config import CONFIGS, ModelConfig
 from lumen.explore.figures.theme import figure, label_line, log_axis, palette
 from lumen.explore.figures.waterfall import waterfall
 from lumen.explore.prose.boxes import milliseconds
-from lumen.explore.prose.show import table_markdown
+from lumen.pages.forecasts import sides
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -478,61 +478,19 @@ def _record() -> dict[str, Any] | None:
         return None
 
 
-def signed(cells: Sequence[Mapping[str, Any]], phase: str | None = None) -> list[float]:
-    """predicted / measured - 1 of each cell, of one phase or of all."""
-    return [
-        c["predicted_s"] / statistics.median(c["measured"]["samples"]) - 1
-        for c in cells
-        if phase in (None, c["phase"])
-    ]
-
-
 MISSING = "The published grid (`book/evidence/cost_model.json`) is not here. `benchmarks/cost_model.py` measures it."
 
 
 def forecast_text() -> str:
-    """The signed misses of the published grid in one paragraph."""
+    """The misses of the published grid in one sentence."""
     record = _record()
     if record is None:
         return MISSING
-    cells, words = record["data"]["cells"], []
-    for phase in ("prefill", "decode"):
-        found = signed(cells, phase)
-        low = sum(x < 0 for x in found)
-        words.append(
-            f"{phase} {_points(statistics.median(found))} in the median, {_points(min(found))} to "
-            f"{_points(max(found))}, {low} of {len(found)} too fast"
-        )
     return (
-        f"Predicted against measured, minus is too fast: {'; '.join(words)} "
+        f"Counting the misses whose interval excludes 0: {sides(record['data']['cells'])} "
         "([each pass](02a_chips.ipynb#the-forecast-pass-by-pass)). What is missing where it is over a tenth, no "
         "experiment here says."
     )
-
-
-def forecast_table() -> str:
-    """The signed misses of the published grid, by phase, batch and context."""
-    record = _record()
-    if record is None:
-        return MISSING
-    cells = record["data"]["cells"]
-    error = dict(zip(((c["phase"], c["context"], c["batch"]) for c in cells), signed(cells), strict=True))
-    batches = sorted({c["batch"] for c in cells})
-    lines = sorted({key[:2] for key in error}, key=lambda key: (key[0] != "prefill", key[1]))
-    rows = [[f"{p}, {n:,}", *(_points(error[p, n, b]) for b in batches)] for p, n in lines]
-    table = table_markdown(
-        rows, ["pass, context", *(f"batch {b}" for b in batches)], "l" + "r" * len(batches)
-    )
-    samples = [len(c["measured"]["samples"]) for c in cells]
-    return (
-        f"{table}\n\nn = {min(samples)} to {max(samples)} a cell. Forecasts and times are of {record['date']}: "
-        f"{record['cpu']}, {record['threads']} threads."
-    )
-
-
-def _points(share: float) -> str:
-    """A signed share in whole percent; nothing is not signed."""
-    return percent(share, signed=True)
 
 
 def published_text() -> str:
