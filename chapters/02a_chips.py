@@ -22,9 +22,9 @@
 
 # %% [markdown]
 # [Chapter 2](02_roofline.ipynb) needs two numbers of a chip, its peak and its bandwidth. With the memory they decide what a
-# token costs. **One card for a dollar an hour, another for three: whose tokens are cheaper?**
+# token costs. **One card for a dollar an hour, another for three: what is the factor between their tokens?**
 #
-# That is a question about data sheets. Then: how far programs stay behind those, which orders survive that, and what a
+# That is a question about data sheets. Then: how far programs stay behind those, how far prices lie apart, and what a
 # chip is made of that its roof looks so.
 #
 # Needs: [the roofline](02_roofline.ipynb).
@@ -120,13 +120,12 @@ markdown(chips.why_cheap())
 # %% [markdown]
 # ## Predict: a full chip
 #
-# The users of that H100 go on talking until each has 8,192 tokens behind them, not 2,048. Fewer fit now, and the chip is
-# full again.
+# The users of that H100 go on talking until each has 8,192 tokens behind them, not 2,048. The chip takes as many as fit.
 
 # %% tags=["predict"]
 my_full = guess(
     "02a-full",
-    "A full H100's step, contexts 4 times as long: how many times?",
+    "A full H100's step, contexts 4 times as long: how many times as long?",
     unit="×",
 )
 
@@ -142,9 +141,9 @@ markdown(chips.full_story())
 
 # %% [markdown]
 # ### Your model, your limit
-#
-# Two things cap a batch: what fits, and what is in time. Promise 25 ms a token instead of 50. Does an H100 lose users?
-# An H200, with more memory and more bandwidth? Can you tell for all twelve, without this cell?
+
+# %% tags=["hide-input", "nbval-check-output"]
+markdown(chips.tight_question())
 
 # %% tags=["nbval-check-output"]
 model, context, limit = CONFIGS["llama-3-8b"], 2048, 0.05
@@ -186,26 +185,20 @@ published_rows()
 # %% [markdown]
 # Few set-ups stand behind each line, and they differ in model, batch and year: the table compares programs as much as chips.
 #
-# ### Which ranks survive?
-
-# %% tags=["hide-input", "nbval-check-output"]
-markdown(chips_prices.errors())
-
-# %% tags=["hide-input", "nbval-check-output"]
-chips_prices.ranges_figure()
-
-# %% tags=["hide-input", "nbval-check-output"]
-markdown(chips_prices.ranks())
+# ### What vendors ask
 
 # %% tags=["hide-input", "nbval-check-output"]
 rows, headers, sides = chips_prices.prices_table()
 table(rows, headers, sides, stack=True)
 
+# %% tags=["hide-input", "nbval-check-output"]
+markdown(chips_prices.prices())
+
 # %% [markdown]
 # ## Why the roofs look so
 #
 # A roof has two edges, and different parts of a chip set them: the slope its memory, the ceiling its arithmetic units. Of
-# those there are three kinds. *Scalar* units do one operation at a time: addresses, loops, Python. *Vector* units do one
+# those there are three kinds. *Scalar* units do one operation at a time: addresses, loops. *Vector* units do one
 # operation on many numbers: norms, activation functions, softmax. *Tensor* units multiply small matrices in one
 # instruction; the advertised peaks are theirs, where a chip has them.
 #
@@ -222,11 +215,10 @@ chips_roofs.roofs(chip, dtype)
 rows, headers, sides = chips_roofs.operators_table()
 table(rows, headers, sides)
 
+# %% tags=["hide-input", "nbval-check-output"]
+markdown(chips_roofs.operators_text())
+
 # %% [markdown]
-# Letters stand on the H100's roof (bf16, as the L4's); of a matrix its weights are counted, of a norm its rows. One row more, a user or a
-# prompt's token, uses a matrix once more for the same bytes; a norm reads a row for itself, decode a cache for one user.
-# So the high ceiling is for matrices with many rows.
-#
 # ### Three generations
 
 # %% tags=["hide-input", "nbval-check-output"]
@@ -247,13 +239,10 @@ markdown(chips_roofs.growth())
 rows, headers, sides = chips_roofs.levels()
 table(rows, headers, sides, stack=True)
 
+# %% tags=["hide-input", "nbval-check-output"]
+markdown(chips_roofs.rates())
+
 # %% [markdown]
-# Sizes: [Hopper tuning guide](https://docs.nvidia.com/cuda/hopper-tuning-guide/index.html) and
-# [white paper](https://resources.nvidia.com/en-us-tensor-core). Rates inside the chip are no program's: bytes a clock
-# ([table 3 here](https://pmc.ncbi.nlm.nih.gov/articles/PMC10448217/table/t0015); registers: three operands for every
-# multiply-add) times the clock that the fp32 peak implies. NVLink is sold as 900 GB/s, both directions together; a cache
-# that moves to another GPU gets half of it at most.
-#
 # ## FLOPs, model by model
 #
 # Chapter 2 quotes this table. A layer's matrices take $2d\,(2 d_q + 2 d_{kv})$ FLOPs a token for attention's four ($d$ the

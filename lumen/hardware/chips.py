@@ -25,9 +25,11 @@ TPU_LIST = (
     "USD, our estimate from 2025 list prices: one chip on demand in a US region, rounded, a number to reckon with; "
     "exercises state it in their text"
 )
-# What a vendor asked on one day, so that the reader sees how far an estimate may be off: Modal's and Lambda's price
-# lists as read on 7 May 2026 by https://techbytes.app/posts/serverless-gpu-pricing-matrix-modal-replicate-lambda-2026/
+# What a vendor asked on one day, so that the reader sees how far an estimate may be off: Modal's, Replicate's and
+# Lambda's price lists as read on 7 May 2026 by https://techbytes.app/posts/serverless-gpu-pricing-matrix-modal-replicate-lambda-2026/
 SEEN = CLOUD + "Asked on 7 May 2026: "
+A100_40 = None, "USD, no estimate. Asked on 7 May 2026: 1.48 (Lambda)"  # form factors of A100s are not stated
+A100_80 = 1.8, SEEN + "2.50 (Modal), 5.04 (Replicate)"
 
 
 def _chip(
@@ -39,7 +41,7 @@ def _chip(
     source: str,
     note: str = SPARSE,
     *,
-    price: tuple[float, str] | None = None,
+    price: tuple[float | None, str] | None = None,
     kind: Kind = "datasheet",
 ) -> Chip:
     """A row in a datasheet's units: TFLOP/s, GB/s, GB, W."""
@@ -61,14 +63,10 @@ _A100 = {"fp32": 19.5, "tf32": 156, "bf16": 312, "fp16": 312, "int8": 624}
 _H100 = {"fp32": 66.9, "tf32": 494.7, "bf16": 989.4, "fp16": 989.4, "fp8": 1978.9, "int8": 1978.9}
 
 _ROWS = (
-    _chip("A100 40GB PCIe", _A100, 1555, 40, 250, "NVIDIA A100 datasheet, 2020"),
-    _chip("A100 40GB SXM", _A100, 1555, 40, 400, "NVIDIA A100 datasheet, 2020"),
-    _chip(
-        "A100 80GB PCIe", _A100, 1935, 80, 300, "NVIDIA A100 datasheet, 2021", price=(1.8, SEEN + "2.50 (Modal)"),
-    ),
-    _chip(
-        "A100 80GB SXM", _A100, 2039, 80, 400, "NVIDIA A100 datasheet, 2021", price=(1.8, SEEN + "2.50 (Modal)"),
-    ),
+    _chip("A100 40GB PCIe", _A100, 1555, 40, 250, "NVIDIA A100 datasheet, 2020", price=A100_40),
+    _chip("A100 40GB SXM", _A100, 1555, 40, 400, "NVIDIA A100 datasheet, 2020", price=A100_40),
+    _chip("A100 80GB PCIe", _A100, 1935, 80, 300, "NVIDIA A100 datasheet, 2021", price=A100_80),
+    _chip("A100 80GB SXM", _A100, 2039, 80, 400, "NVIDIA A100 datasheet, 2021", price=A100_80),
     _chip(
         "H100 PCIe",
         {"fp32": 51, "tf32": 378, "bf16": 756, "fp16": 756, "fp8": 1513, "int8": 1513},
@@ -76,7 +74,7 @@ _ROWS = (
     ),
     _chip(
         "H100 SXM", _H100, 3350, 80, 700, "NVIDIA H100 white paper v1.04, 2023",
-        price=(3.0, SEEN + "3.78 (Lambda), 3.95 (Modal)"),
+        price=(3.0, SEEN + "3.78 (Lambda), 3.95 (Modal), 5.49 (Replicate)"),
     ),
     _chip(
         "H200 SXM", _H100, 4800, 141, 700,
@@ -96,7 +94,7 @@ _ROWS = (
     _chip(
         "T4", {"fp32": 8.1, "fp16": 65, "int8": 130, "int4": 260}, 320, 16, 70,
         "NVIDIA T4 datasheet, 2019", "neither sparsity nor bf16 in this generation",
-        price=(0.5, SEEN + "0.59 (Modal)"),
+        price=(0.5, SEEN + "0.59 (Modal), 0.81 (Replicate)"),
     ),
     _chip(
         "L40S",

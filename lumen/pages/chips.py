@@ -1,6 +1,6 @@
 """What the appendix on chips reads off data sheets: two price tags, twelve chips for one model, a full chip.
 
-Prices and their errors: `chips_prices`. Roofs, units, levels of memory: `chips_roofs`.
+Vendors' prices: `chips_prices`. Roofs, units, levels of memory: `chips_roofs`.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ def tags() -> str:
         f"{1e3 * LIMIT:.0f} ms for a token. The weights are {weights:.1f} GB, of which a step reads {read:.1f}: of "
         f"the input embedding it takes a row per token. A user's cache is {cache:.2f} GB.\n\n"
         f"An {CHEAP} has {cheap.memory / 1e9:.0f} GB, reads {cheap.bandwidth / 1e12:.2f} TB/s and costs "
-        f"{two(cheap.price_per_hour or 0)} dollars an hour; an {short(DEAR)} has {dear.memory / 1e9:.0f} GB, reads "
+        f"{two(cheap.price_per_hour or 0)} dollars an hour (our estimate, as the other's price); an "
+        f"{short(DEAR)} has {dear.memory / 1e9:.0f} GB, reads "
         f"{dear.bandwidth / 1e12:.2f} TB/s and costs {two(dear.price_per_hour or 0)}. Each takes as many users as fit "
         f"in {share} of its memory, prompts not counted, and does what its data sheet allows. That is chapter 2's "
         "longer clock, taken for each weight matrix and for the caches, and summed:\n\n"
@@ -172,19 +173,13 @@ def room_figure() -> go.Figure:
         customdata=[[short(s["chip"].name), s["users"], two(s["chip"].price_per_hour)] for s in some],
         hovertemplate="%{customdata[0]}: %{customdata[1]} users, %{customdata[2]} dollars an hour<extra></extra>",
     )  # fmt: skip
-    above: dict[float, int] = {}
-    for s, gb, price in zip(some, x, y, strict=True):
-        above[gb] = above.get(gb, -1) + 1  # chips with the same room stand in a column
-        anchor, name = ("left", "\u2002{}") if gb < 20 else ("right", "{}\u2002")
-        label_line(
-            fig,
-            gb,
-            price,
-            name.format(short(s["chip"].name)),
-            palette.grey,
-            anchor=anchor,
-            shift=8 * above[gb] - 4,
+    for gb in dict.fromkeys(x):  # chips with the same room stand in a column and share a label
+        column = [(s["chip"].name, price) for s, at, price in zip(some, x, y, strict=True) if at == gb]
+        names = ", ".join(
+            dict.fromkeys(name.split()[0] if len(column) > 1 else short(name) for name, _ in column)
         )
+        anchor, label = ("left", f"\u2002{names}") if gb < 20 else ("right", f"{names}\u2002")
+        label_line(fig, gb, column[len(column) // 2][1], label, palette.grey, anchor=anchor, shift=0)
     log_axis(fig, "x", [5, 10, 20, 50, 100, 200])
     log_axis(fig, "y", [0.05, 0.1, 0.2, 0.5])
     return fig
@@ -250,20 +245,21 @@ def why_cheap() -> str:
     return (
         "They are bandwidth per dollar, users who share a reading of the weights, and, once these are more than the "
         f"ridge, FLOP/s. The {CHEAP} is behind in the first two: its {small['users']} users wait for the weights most "
-        "of the time. A100 and H100 lie closer together than prices are known "
-        "([below](#which-ranks-survive)).\n\n"
+        "of the time. A100 and H100 lie closer together than two vendors' prices for one of them "
+        "([below](#what-vendors-ask)).\n\n"
         "Each part of a step has its own place under the roof, so a whole step's "
         f"{cost.step_intensity(MODEL, h['users'], CONTEXT):.0f} FLOP/B on an H100 "
         f"([chapter 2](02_roofline.ipynb#where-batching-ends)) are a mean of two numbers: about "
         f"{h['users']} for the matrices, {group:.0f} for the caches. An A100's {a['users']} users bring "
         "its matrices past the ridge while the step as a whole looks far from it.\n\n"
         "One trap in data sheets: headline FLOP/s often assume [2:4](../book/glossary.md#term-2-4) sparsity, which "
-        "ordinary weights do not have. Halve them, as these tables do."
+        "ordinary weights do not have. Halve them where sparsity is assumed, as these tables do."
     )
 
 
 # a full chip --------------------------------------------------------------------------------------
 GROWN = 4 * CONTEXT
+BIG = "H200 SXM"  # full, it has more users than its ridge
 
 
 def full_step(context: int, name: str = DEAR, model: Any = MODEL) -> tuple[int, float]:
@@ -273,9 +269,9 @@ def full_step(context: int, name: str = DEAR, model: Any = MODEL) -> tuple[int, 
     return users, cost.predict_decode(model, chip, context, users, form(chip)).seconds
 
 
-def grown() -> float:
+def grown(name: str = DEAR) -> float:
     """A full chip's step with the longer contexts, over that with the shorter ones."""
-    return full_step(GROWN)[1] / full_step(CONTEXT)[1]
+    return full_step(GROWN, name)[1] / full_step(CONTEXT, name)[1]
 
 
 def sweep_seconds(chip: Chip) -> float:
@@ -291,41 +287,54 @@ def full_story() -> str:
     """Why the step of a full chip hardly depends on what fills it, and where it does."""
     chip, fmt = CHIPS[DEAR], form(CHIPS[DEAR])
     users, many, other = full_step(CONTEXT), full_step(GROWN), full_step(CONTEXT, model=CONFIGS["llama-2-7b"])
-    brief = full_step(CONTEXT // 8)
+    wide, big = full_step(CONTEXT, BIG), CHIPS[BIG]
     return (
         f"**{grown():.2f} times.** {many[0]} users of {GROWN:,} tokens take {1e3 * many[1]:.1f} ms, {users[0]} of "
         f"{CONTEXT:,} take {1e3 * users[1]:.1f}. A step reads the weights and every cache once. With four times the "
         "context a quarter of the users fit, and the bytes are the same: all that the memory holds.\n\n"
-        f"So a full chip has a time of its own, used memory over bandwidth, here {1e3 * sweep_seconds(chip):.1f} ms. "
-        f"The model hardly enters: Llama-2-7B, {other[0]} users, {1e3 * other[1]:.1f} ms. Many short contexts break "
-        f"the rule, for then arithmetic decides: {brief[0]:,} users of {CONTEXT // 8} tokens, more than the ridge of "
-        f"{ridge(chip, fmt):.0f}, take {1e3 * brief[1]:.0f} ms."
+        "So a full chip has a time of its own, used memory over bandwidth, **as long as its users stay below the "
+        f"ridge**: here {1e3 * sweep_seconds(chip):.1f} ms, {users[0]} users below a ridge of {ridge(chip, fmt):.0f}. "
+        f"The model hardly enters: Llama-2-7B, {other[0]} users, {1e3 * other[1]:.1f} ms. Above the ridge the matrices "
+        f"wait for arithmetic, and a step takes longer. An {short(BIG)} holds {wide[0]} users of {CONTEXT:,} tokens, "
+        f"its ridge is {ridge(big, form(big)):.0f}; contexts four times as long bring it below: {grown(BIG):.2f} times."
     )
 
 
-TIGHT = 0.025  # the promise of the play, seconds a step
+TIGHT = 0.04  # the promise of the play, seconds a step
+OTHERS = ("H100 PCIe", "L40S")  # chips that no table of the page holds
 
 
-def tight_chips() -> tuple[list[str], list[str]]:
-    """Chips that hold MODEL and a user: those that TIGHT leaves full, by the cost model, and the others."""
-    hold = [name for name in NAMES if served(name)["room"]]
-    full = [name for name in hold if full_step(CONTEXT, name)[1] <= TIGHT]
-    return full, [name for name in hold if name not in full]
+def tight_users(name: str) -> tuple[int, int]:
+    """Users of a chip who are in time at TIGHT, and those who fit."""
+    chip = CHIPS[name]
+    users = cost.max_batch(MODEL, chip, CONTEXT, TIGHT, form(chip), reserve=RESERVE)
+    return users, cost.max_users(chip.memory, MODEL, CONTEXT, form(chip), form(chip), RESERVE)
+
+
+def tight_question() -> str:
+    """The promise and the two chips, with all that an answer needs."""
+    said = [
+        f"{short(c.name)} ({c.memory / 1e9:.0f} GB, {c.bandwidth / 1e12:.2f} TB/s, ridge {ridge(c, form(c)):.0f})"
+        for c in map(CHIPS.__getitem__, OTHERS)
+    ]
+    return (
+        f"Two things cap a batch: what fits, and what is in time. Promise {1e3 * TIGHT:.0f} ms a token instead of "
+        f"{1e3 * LIMIT:.0f}. Two chips that stand in no table here: {' and '.join(said)}. Which one loses users? "
+        "Answer before you put them into this cell."
+    )
 
 
 def tight_story() -> str:
-    """Which chips a promise of TIGHT leaves full, and how one could have known."""
-    full, rest = tight_chips()
-    h100, h200 = CHIPS[DEAR], CHIPS["H200 SXM"]
-    users = cost.max_batch(MODEL, h200, CONTEXT, TIGHT, form(h200), reserve=RESERVE)
+    """Which of OTHERS a promise of TIGHT leaves full, and how one could have known."""
+    full, rest = (CHIPS[name] for name in OTHERS)
+    (_, fit), (users, room) = map(tight_users, OTHERS)
+    gb = [(1 - RESERVE) * chip.memory / 1e9 for chip in (full, rest)]
     return (
-        f"The H100 stays full. The H200 does not: {users} of {served('H200 SXM')['room']} users are in time, and the "
-        f"rest of its memory stands empty. It has {h200.memory / h100.memory:.1f} times the memory and "
-        f"{h200.bandwidth / h100.bandwidth:.1f} times the bandwidth, so reading all that is used takes "
-        f"{1e3 * sweep_seconds(h200):.0f} ms, not {1e3 * sweep_seconds(h100):.0f}.\n\n"
-        "Memory over bandwidth tells it for all of them, without a cost model: "
-        f"only {listed(full)} stay full. At {1e3 * LIMIT:.0f} ms time decided on the "
-        f"{listed([n for n in rest if full_step(CONTEXT, n)[1] > LIMIT])} alone."
+        f"The {short(full.name)} stays full, the {short(rest.name)} does not. Used memory over bandwidth tells: "
+        f"{gb[0]:.0f} GB at {full.bandwidth / 1e12:.2f} TB/s take {1e3 * sweep_seconds(full):.0f} ms, and its {fit} "
+        f"users are below the ridge of {ridge(full, form(full)):.0f}. The {gb[1]:.0f} GB of the {short(rest.name)} "
+        f"take {1e3 * sweep_seconds(rest):.0f} ms at {rest.bandwidth / 1e12:.2f} TB/s: it has less to read and is "
+        f"still slower, and {users} of {room} users are in time."
     )
 
 
@@ -344,7 +353,11 @@ def forecast() -> str:
     table = table_markdown(
         rows, ["pass, context", *(f"batch {b}" for b in batches)], "l" + "r" * len(batches)
     )
-    return f"{table}\n\nIn brackets: the interval of the miss contains 0. Outside: {sides(cells)}."
+    most = _miss(max((c for c in cells if not sure(c)), key=lambda c: abs(c["signed"])))
+    return (
+        f"{table}\n\nIn brackets: the interval of the miss contains 0; the largest of these is {most.strip('()')}. "
+        f"Outside: {sides(cells)}. Why prefills are missed, no experiment here says."
+    )
 
 
 def _miss(cell: dict[str, Any]) -> str:

@@ -14,23 +14,31 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 # Data wires to the memory ("memory interface", bits): NVIDIA H100 white paper v1.04, 2023, comparison of A100 and
-# H100 data center GPUs; NVIDIA Ada white paper v2.01, 2023, for the RTX 4090. Transistors: the first of the two.
+# H100 data center GPUs; NVIDIA Ada white paper v2.01, 2023, for the RTX 4090. SMs, and what the tensor cores of one do
+# in 16 bits (FLOPs a clock, dense): the first of the two.
 WIRES = {"A100 80GB SXM": 5120, "H100 SXM": 5120, "RTX 4090": 384}
-TRANSISTORS = {"A100 80GB SXM": 54.2e9, "H100 SXM": 80e9}
+SMS = {"A100 80GB SXM": 108, "H100 SXM": 132}
+TENSOR = {"A100 80GB SXM": 2048, "H100 SXM": 4096}
 H100_PAPER = "https://resources.nvidia.com/en-us-tensor-core"
 ADA_PAPER = "https://images.nvidia.com/aem-dam/Solutions/geforce/ada/nvidia-ada-gpu-architecture.pdf"
 NORM_FLOPS, NORM_BYTES = 4, 4  # a value of RMSNorm: square, add, scale, weight; 16 bits in, 16 bits out
+WIDTH = MODEL.hidden_size  # of the matrix in the figure, which is square
+
+
+def matrix(rows: int) -> float:
+    """FLOP/B of (rows, WIDTH) @ (WIDTH, WIDTH) in 16 bits: weights, inputs and outputs cross once."""
+    return 2 * rows * WIDTH**2 / (2 * (WIDTH**2 + 2 * rows * WIDTH))
 
 
 def operators() -> list[tuple[str, str, float]]:
-    """(sign in the figure, operator, FLOP/B) of MODEL in 16 bits; of a matrix the weights' bytes, as in all bounds."""
+    """(sign in the figure, operator, FLOP/B) of MODEL in 16 bits; of a matrix weights, inputs and outputs."""
     users = served(DEAR)["users"]
     return [
-        ("a", "norm, any number of rows", NORM_FLOPS / NORM_BYTES),
-        ("a", "matrix, decode of 1 user", 1.0),
+        ("a", "norm, many rows", NORM_FLOPS / NORM_BYTES),
+        ("a", "matrix, decode of 1 user", matrix(1)),
         ("b", "caches in decode, any number of users", MODEL.num_heads / MODEL.num_kv_heads),
-        ("c", f"matrix, decode of {users} users", float(users)),
-        ("d", f"matrix, prefill of {CONTEXT:,} tokens", float(CONTEXT)),
+        ("c", f"matrix, decode of {users} users", matrix(users)),
+        ("d", f"matrix, prefill of {CONTEXT:,} tokens", matrix(CONTEXT)),
     ]
 
 
@@ -43,6 +51,16 @@ def operators_table() -> Table:
         top = cost.roofline(intensity, chip, "bf16")
         rows.append([f"{sign}: {name}", f"{intensity:,.0f}", f"{top / 1e12:,.3g}", edge])
     return rows, ["operator", "FLOP/B", "TFLOP/s at most", "waits for"], "lrrl"
+
+
+def operators_text() -> str:
+    """What is counted in the table of operators, and what more rows change."""
+    return (
+        f"Letters stand on the H100's roof (bf16, as the L4's). A matrix is {WIDTH:,} × {WIDTH:,} here, with its "
+        "inputs and outputs; a norm's rows outnumber its weights. One row more, a user or a prompt's token, uses a "
+        "matrix once more for few more bytes; a norm reads a row for itself, decode a cache for one user. So the high "
+        "ceiling is for matrices with many rows. (The bounds above leave inputs and outputs out.)"
+    )
 
 
 def roofs(chip: Chip, dtype: str) -> go.Figure:
@@ -90,10 +108,10 @@ def units() -> str:
     a, h = CHIPS["A100 80GB SXM"], CHIPS["H100 SXM"]
     return (
         f"On an A100 vector units reach {a.peak('fp32') / 1e12:.1f} TFLOP/s in fp32 and tensor cores "
-        f"{a.peak('bf16') / 1e12:.0f} in bf16, {a.peak('bf16') / a.peak('fp32'):.0f} times as much; on an H100 it is "
-        f"{h.peak('fp32') / 1e12:.1f} and {h.peak('bf16') / 1e12:.0f}, {h.peak('bf16') / h.peak('fp32'):.0f} times. "
-        "The width of the numbers is a factor of 2 of that, the kind of unit the rest. What is no matrix product "
-        "stands under the dashed roof below; at 1 FLOP per byte, where a norm stands, the two roofs are one."
+        f"{a.peak('bf16') / 1e12:.0f} in bf16, {a.peak('bf16') / a.peak('fp32'):.3g} times as much; on an H100 it is "
+        f"{h.peak('fp32') / 1e12:.1f} and {h.peak('bf16') / 1e12:.0f}, {h.peak('bf16') / h.peak('fp32'):.3g} times. "
+        "What is no matrix product stands under the dashed roof below; at 1 FLOP per byte, where a norm stands, the "
+        "two roofs are one."
     )
 
 
@@ -119,15 +137,22 @@ def wire(name: str) -> float:
     return 8 * CHIPS[name].bandwidth / WIRES[name]
 
 
+def tensor_clock(name: str) -> float:
+    """The clock that a chip's 16-bit peak implies. [Hz]"""
+    return CHIPS[name].peak() / (SMS[name] * TENSOR[name])
+
+
 def growth() -> str:
     """What stands behind the growth, as far as the sources carry it."""
     a, h, card = "A100 80GB SXM", "H100 SXM", "RTX 4090"
     faster = wire(h) / wire(a)
+    more, wider, clocks = SMS[h] / SMS[a], TENSOR[h] / TENSOR[a], tensor_clock(h) / tensor_clock(a)
     return (
         f"From A100 to H100 the ridge nearly doubled. Both have {WIRES[a]:,} data wires to their memory "
         f"([white paper]({H100_PAPER}), comparison table): bandwidth came from wires that are {faster:.1f} times as "
-        f"fast. Arithmetic had {TRANSISTORS[h] / TRANSISTORS[a]:.1f} times the transistors, and tensor cores that do "
-        "twice as much a clock. From H100 to B200 both edges rose alike. Over twenty years of server chips "
+        f"fast. The peak is a product: {more:.2f} times the SMs, whose tensor cores do {wider:.0f} times as much a "
+        f"clock, at {clocks:.2f} times the clock that the peaks imply, {more * wider * clocks:.2f} times together. "
+        "From H100 to B200 peak and bandwidth grew alike, and we claim no reason. Over twenty years of server chips "
         "peaks grew 3.0 times every two years and memory bandwidth 1.6 times "
         "([Gholami et al., 2024](https://arxiv.org/abs/2403.14123), abstract).\n\n"
         f"Wires are also what tells two kinds of memory apart. [HBM](../book/glossary.md#term-HBM) is stacked beside "
@@ -143,18 +168,36 @@ def growth() -> str:
 L2_CLOCK = (
     5120  # bytes a clock from L2; 128 a clock and SM from shared memory: the article's table 3, see `levels`
 )
-SMS, LANES = 132, 128  # SMs of an H100 SXM, fp32 lanes of each
+LANES = 128  # fp32 lanes of an H100's SM
+ARTICLE = "https://pmc.ncbi.nlm.nih.gov/articles/PMC10448217/table/t0015"
+
+
+def vector_clock() -> float:
+    """The clock that an H100's fp32 peak implies; a lane does a multiply-add a clock. [Hz]"""
+    return CHIPS[DEAR].peak("fp32") / (SMS[DEAR] * LANES * 2)
+
+
+def rates() -> str:
+    """Where the sizes and rates in the table of levels come from."""
+    return (
+        "Sizes: [Hopper tuning guide](https://docs.nvidia.com/cuda/hopper-tuning-guide/index.html) and "
+        f"[white paper]({H100_PAPER}). Rates inside the chip are no program's. Shared memory (of one SM) and L2: the "
+        f"GB/s of [table 3 here]({ARTICLE}) over its clock, times {vector_clock() / 1e9:.2f} GHz, the clock that the "
+        f"fp32 peak implies; the bf16 peak implies {tensor_clock(DEAR) / 1e9:.2f}. Registers: three operands for every "
+        "multiply-add, at the same clock. NVLink is sold as 900 GB/s, both directions together; a cache that moves to "
+        "another GPU gets half of it at most."
+    )
 
 
 def levels() -> Table:
     """An H100's memories, from the nearest to the farthest. Sizes: NVIDIA's Hopper tuning guide and white paper.
 
     Rates inside the chip: bytes a clock times the clock that the fp32 peak implies. A lane's multiply-add reads three
-    operands of 4 bytes; shared memory and L2: https://pmc.ncbi.nlm.nih.gov/articles/PMC10448217/table/t0015 (2023).
+    operands of 4 bytes; shared memory and L2: ARTICLE (2023).
     """
     h, link, bus = CHIPS["H100 SXM"], LINKS["NVLink 4"], LINKS["PCIe 5.0 x16"]
-    clock = h.peak("fp32") / (SMS * LANES * 2)
-    inner = (SMS * LANES * 3 * 4 * clock, SMS * 128 * clock, L2_CLOCK * clock)
+    clock, sms = vector_clock(), SMS[DEAR]
+    inner = (sms * LANES * 3 * 4 * clock, sms * 128 * clock, L2_CLOCK * clock)
     rates = [f"{rate / 1e12:.0f} TB/s" for rate in inner]
     rows = [
         ["registers", "256 KB per SM, 33 MB in all", rates[0], "the tile that is being multiplied"],
