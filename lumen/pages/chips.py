@@ -176,7 +176,7 @@ def room_figure() -> go.Figure:
     for gb in dict.fromkeys(x):  # chips with the same room stand in a column and share a label
         column = [(s["chip"].name, price) for s, at, price in zip(some, x, y, strict=True) if at == gb]
         names = ", ".join(
-            dict.fromkeys(name.split()[0] if len(column) > 1 else short(name) for name, _ in column)
+            dict.fromkeys(name.rsplit(" ", 1)[0] if len(column) > 1 else short(name) for name, _ in column)
         )
         anchor, label = ("left", f"\u2002{names}") if gb < 20 else ("right", f"{names}\u2002")
         label_line(fig, gb, column[len(column) // 2][1], label, palette.grey, anchor=anchor, shift=0)
