@@ -113,6 +113,12 @@ def test_no_other_price_of_a_chip_stands_in_a_text(path):
         assert set(said) <= {f"{chip.price_per_hour or 0:.2f}"}, name
 
 
+def test_no_slip_says_often_twice():
+    """A verdict puts "often because:" in front of a slip."""
+    texts = {path.name: path.read_text("utf8") for path in Path(grading.__file__).parent.glob("sets/*.py")}
+    assert texts and not [name for name, text in texts.items() if re.search(r'"Often\b', text)]
+
+
 def test_opt_outs_name_an_adversary_and_a_reason():
     for name, id in EXERCISES:
         for one, reason in SETS[name][id].free.items():

@@ -53,7 +53,7 @@ exercises.add(
             ),
             Slip(
                 2 * cost.ridge(A100_40GB),
-                "Often because the ridge was multiplied by 2 instead of divided, or one FLOP was counted for 2 bytes. "
+                "That is the ridge multiplied by 2 instead of divided, or one FLOP counted for 2 bytes. "
                 "A multiply-add is two FLOPs, and a weight is 1 byte here.",
             ),
             Slip(

@@ -89,8 +89,8 @@ exercises.add(
     check=CacheContract(
         "chunks", "unwritten", "padding", "rewind", "positions", "pause", "forward", "full", "in_place",
         size=40,
-        chunks="Often because a token does not lie in the slot of its position.",
-        padding="Often because padding (−1) was written, or every row at the first row's position.",
+        chunks="A token does not lie in the slot of its position.",
+        padding="Padding (−1) was written, or every row at the first row's position.",
     ),
     forbidden=("lumen.cache.StaticCache", "lumen.cache.DynamicCache"),
     allow=("lumen.cache.base.Cache",),
