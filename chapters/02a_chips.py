@@ -149,14 +149,15 @@ markdown(chips.tight_question())
 model, context, limit = CONFIGS["llama-3-8b"], 2048, 0.05
 mine = hardware.CHIPS["H100 SXM"]
 
-room = cost.max_users(mine.memory, model, context, reserve=0.1)
+fmt = chips.form(mine)  # bf16, or fp16 where a chip has no other
+room = cost.max_users(mine.memory, model, context, fmt, fmt, 0.1)
 endless = replace(mine, memory=1e15)
-quick = cost.max_batch(model, endless, context, limit)
+quick = cost.max_batch(model, endless, context, limit, fmt)
 users, decides = min((room, "memory"), (quick, "time"))
 print(f"{mine.name}: {room} fit, {quick} are in time")
 print(f"{decides} decides: {users} users")
 if users:
-    step = cost.predict_decode(model, mine, context, users)
+    step = cost.predict_decode(model, mine, context, users, fmt)
     rate = users / step.seconds
     print(f"{1e3 * step.seconds:.1f} ms a step, {rate:,.0f} tok/s at most")
 
@@ -232,7 +233,7 @@ markdown(chips_roofs.growth())
 # ### From near to far
 #
 # Large memory is far away. The memory on the chip itself ([SRAM](../book/glossary.md#term-SRAM)) is fast and small, the
-# memory beside it large and slower, everything else farther still. An H100 has 132 cores, each called an SM (streaming
+# memory beside it large and slower, everything else farther still. An H100 SXM has 132 cores, each called an SM (streaming
 # multiprocessor), and these levels around them.
 
 # %% tags=["hide-input", "nbval-check-output"]
@@ -250,7 +251,7 @@ markdown(chips_roofs.rates())
 # gate, three ($f$ is its width). [Attention](02_roofline.ipynb#where-the-flops-are) takes $4 L\, d_q$ at a context of $L$.
 #
 # With all heads alike and two of $f = 4d$ (the table's textbook) that is $24 d^2$ against $4 L\, d$: level at $L = 6d$, the
-# *crossover*. Shares of a token at 2,048.
+# *crossover*. Shares of a token at 2,048, rounded so that a row adds up to 100 %.
 
 # %% tags=["hide-input", "nbval-check-output"]
 rows, headers, sides = ch02.flops_table()

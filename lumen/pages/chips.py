@@ -140,8 +140,8 @@ def two_cards_story(cheap: dict[str, Any], dear: dict[str, Any]) -> str:
         f"share a reading of the weights, not {cheap['users']}. With its own cache a token takes "
         f"{read[1] / 1e9:.2f} GB on the {short(b.name)} and {read[0] / 1e9:.2f} on the {short(a.name)}.\n\n"
         f"$$ \\underbrace{{{two(price)}}}_{{\\text{{price}}}} \\times "
-        f"\\underbrace{{{bandwidth:.2f}}}_{{\\text{{bandwidth}}}} \\times "
-        f"\\underbrace{{{bytes_each:.2f}}}_{{\\text{{bytes a token}}}} = {two(price * bandwidth * bytes_each)} $$"
+        f"\\underbrace{{{bandwidth:.3f}}}_{{\\text{{bandwidth}}}} \\times "
+        f"\\underbrace{{{bytes_each:.2f}}}_{{\\text{{bytes a token}}}} = {price * bandwidth * bytes_each:.3f} $$"
     )
 
 
@@ -245,12 +245,12 @@ def why_cheap() -> str:
     return (
         "They are bandwidth per dollar, users who share a reading of the weights, and, once these are more than the "
         f"ridge, FLOP/s. The {CHEAP} is behind in the first two: its {small['users']} users wait for the weights most "
-        "of the time. A100 and H100 lie closer together than two vendors' prices for one of them "
-        "([below](#what-vendors-ask)).\n\n"
+        "of the time. A100 and H100 lie closer together than the cheapest and the dearest "
+        "vendor's price for an H100 ([below](#what-vendors-ask)).\n\n"
         "Each part of a step has its own place under the roof, so a whole step's "
         f"{cost.step_intensity(MODEL, h['users'], CONTEXT):.0f} FLOP/B on an H100 "
-        f"([chapter 2](02_roofline.ipynb#where-batching-ends)) are a mean of two numbers: about "
-        f"{h['users']} for the matrices, {group:.0f} for the caches. An A100's {a['users']} users bring "
+        f"([chapter 2](02_roofline.ipynb#where-batching-ends)) are a mean of two numbers, weighted by their bytes: "
+        f"about {h['users']} for the matrices, {group:.0f} for the caches. An A100's {a['users']} users bring "
         "its matrices past the ridge while the step as a whole looks far from it.\n\n"
         "One trap in data sheets: headline FLOP/s often assume [2:4](../book/glossary.md#term-2-4) sparsity, which "
         "ordinary weights do not have. Halve them where sparsity is assumed, as these tables do."
@@ -291,9 +291,12 @@ def full_story() -> str:
     return (
         f"**{grown():.2f} times.** {many[0]} users of {GROWN:,} tokens take {1e3 * many[1]:.1f} ms, {users[0]} of "
         f"{CONTEXT:,} take {1e3 * users[1]:.1f}. A step reads the weights and every cache once. With four times the "
-        "context a quarter of the users fit, and the bytes are the same: all that the memory holds.\n\n"
-        "So a full chip has a time of its own, used memory over bandwidth, **as long as its users stay below the "
-        f"ridge**: here {1e3 * sweep_seconds(chip):.1f} ms, {users[0]} users below a ridge of {ridge(chip, fmt):.0f}. "
+        "context a quarter of the users fit, and the bytes are the same: nearly all that the memory holds (of the "
+        "input "
+        "embedding a row per token).\n\n"
+        "So a full chip has a time of its own, at most used memory over bandwidth, **as long as its users stay below "
+        f"the ridge**: here {1e3 * sweep_seconds(chip):.1f} ms, {users[0]} users below a ridge of "
+        f"{ridge(chip, fmt):.0f}. "
         f"The model hardly enters: Llama-2-7B, {other[0]} users, {1e3 * other[1]:.1f} ms. Above the ridge the matrices "
         f"wait for arithmetic, and a step takes longer. An {short(BIG)} holds {wide[0]} users of {CONTEXT:,} tokens, "
         f"its ridge is {ridge(big, form(big)):.0f}; contexts four times as long bring it below: {grown(BIG):.2f} times."
@@ -355,7 +358,8 @@ def forecast() -> str:
     )
     most = _miss(max((c for c in cells if not sure(c)), key=lambda c: abs(c["signed"])))
     return (
-        f"{table}\n\nIn brackets: the interval of the miss contains 0; the largest of these is {most.strip('()')}. "
+        f"{table}\n\n{record['cpu']}, {record['threads']} threads, {record['date']}. In brackets: the interval of "
+        f"the miss contains 0; the largest of these is {most.strip('()')}. "
         f"Outside: {sides(cells)}. Why prefills are missed, no experiment here says."
     )
 

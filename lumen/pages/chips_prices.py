@@ -8,7 +8,7 @@ from lumen.cost.published import THIRD, Miss, misses
 from lumen.explore.figures.published import left_out
 from lumen.hardware import CHIPS, Chip
 from lumen.pages.ch02 import Table
-from lumen.pages.chips import NAMES, listed, served, short, two
+from lumen.pages.chips import DEAR, NAMES, listed, served, short, two
 
 PRICES = "https://techbytes.app/posts/serverless-gpu-pricing-matrix-modal-replicate-lambda-2026/"
 SHOWN = 5  # reasons that the text names
@@ -41,9 +41,10 @@ def asked(chip: Chip) -> list[float]:
     return [float(price) for price in re.findall(r"\d+\.\d\d", asking(chip))]
 
 
-def vendors_differ() -> float:
-    """The largest factor between two vendors' prices of that day for the same chip."""
-    return max(max(p) / min(p) for p in map(asked, CHIPS.values()) if p)
+def vendors_differ(name: str = "") -> float:
+    """The largest factor between two vendors' prices of that day for this chip, or for any."""
+    chips = [CHIPS[name]] if name else list(CHIPS.values())
+    return max(max(p) / min(p) for p in map(asked, chips) if p)
 
 
 def above_ours() -> float:
@@ -76,13 +77,18 @@ def prices_table() -> Table:
 def prices() -> str:
     """How far apart hours and bounds may be, and what follows for the table."""
     ratios = [row.ratio for row in like_ours()]
+    alone = sum(row.measurement.batch == 1 for row in like_ours())
     none = [name for name in NAMES if not CHIPS[name].price_per_hour and not asking(CHIPS[name])]
     return (
         "Bounds are at our price, an estimate of mid-2025 for one chip on demand. Beside it stands what vendors asked "
         f"later, by [one list]({PRICES}); it says of no A100 which form factor. A dash: no price, or no batch that "
         f"fits and is in time. Of {listed(none)} no price was read.\n\n"
-        f"Vendors on that list differ by up to {two(vendors_differ())} times for the same chip, and ask up to "
-        f"{two(above_ours())} times our price. Published programs took {min(ratios):.1f} to {max(ratios):.1f} times "
-        f"such bounds ({len(ratios)} decode steps and answers in 16 bits on one chip). So chips that lie close "
+        f"Vendors on that list differ by {two(vendors_differ(DEAR))} times for an H100 and by "
+        f"{two(vendors_differ())} for "
+        f"A100s of 80 GB, and ask up to {two(above_ours())} times our price. Published programs took "
+        f"{min(ratios):.1f} to "
+        f"{max(ratios):.1f} times such bounds ({len(ratios)} decode steps and answers in 16 bits on one chip, "
+        f"{alone} of "
+        "them of one user, where the bounds above have many). So chips that lie close "
         "together here may change places. **That is why this page asks for factors, not ranks.**"
     )

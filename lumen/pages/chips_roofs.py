@@ -92,7 +92,7 @@ def roofs(chip: Chip, dtype: str) -> go.Figure:
         x=[ridge(h100, "fp32"), 4000], y=[low, low], mode="lines", hoverinfo="skip",
         line={"color": palette.blue, "dash": "dash"},
     )  # fmt: skip
-    label_line(fig, 4000, low, "vector units", palette.blue, shift=-11)
+    label_line(fig, 4000, low, "vector units, fp32", palette.blue, shift=-11)
     for sign, name, x in operators():
         y = cost.roofline(x, h100, "bf16")
         fig.add_scatter(
@@ -110,12 +110,13 @@ def units() -> str:
         f"On an A100 vector units reach {a.peak('fp32') / 1e12:.1f} TFLOP/s in fp32 and tensor cores "
         f"{a.peak('bf16') / 1e12:.0f} in bf16, {a.peak('bf16') / a.peak('fp32'):.3g} times as much; on an H100 it is "
         f"{h.peak('fp32') / 1e12:.1f} and {h.peak('bf16') / 1e12:.0f}, {h.peak('bf16') / h.peak('fp32'):.3g} times. "
-        "What is no matrix product stands under the dashed roof below; at 1 FLOP per byte, where a norm stands, the "
-        "two roofs are one."
+        "Arithmetic in fp32 that is no matrix product stands under the dashed roof below; at 1 FLOP per byte, where "
+        "a norm "
+        "stands, the two roofs are one."
     )
 
 
-GENERATIONS = {"A100 80GB SXM": 2021, "H100 SXM": 2022, "B200": 2024}
+GENERATIONS = {"A100 80GB SXM": 2020, "H100 SXM": 2022, "B200": 2024}  # announced; the A100 first with 40 GB
 
 
 def growth_table() -> Table:
@@ -148,7 +149,8 @@ def growth() -> str:
     faster = wire(h) / wire(a)
     more, wider, clocks = SMS[h] / SMS[a], TENSOR[h] / TENSOR[a], tensor_clock(h) / tensor_clock(a)
     return (
-        f"From A100 to H100 the ridge nearly doubled. Both have {WIRES[a]:,} data wires to their memory "
+        f"From the A100 with 80 GB to the H100 the ridge grew {ridge(CHIPS[h]) / ridge(CHIPS[a]):.1f} times. Both "
+        f"have {WIRES[a]:,} data wires to their memory "
         f"([white paper]({H100_PAPER}), comparison table): bandwidth came from wires that are {faster:.1f} times as "
         f"fast. The peak is a product: {more:.2f} times the SMs, whose tensor cores do {wider:.0f} times as much a "
         f"clock, at {clocks:.2f} times the clock that the peaks imply, {more * wider * clocks:.2f} times together. "
@@ -180,10 +182,13 @@ def vector_clock() -> float:
 def rates() -> str:
     """Where the sizes and rates in the table of levels come from."""
     return (
-        "Sizes: [Hopper tuning guide](https://docs.nvidia.com/cuda/hopper-tuning-guide/index.html) and "
-        f"[white paper]({H100_PAPER}). Rates inside the chip are no program's. Shared memory (of one SM) and L2: the "
-        f"GB/s of [table 3 here]({ARTICLE}) over its clock, times {vector_clock() / 1e9:.2f} GHz, the clock that the "
-        f"fp32 peak implies; the bf16 peak implies {tensor_clock(DEAR) / 1e9:.2f}. Registers: three operands for every "
+        "SMs, sizes: those of an H100 SXM, [Hopper tuning "
+        "guide](https://docs.nvidia.com/cuda/hopper-tuning-guide/index.html) and "
+        f"[white paper]({H100_PAPER}). Rates inside the chip are no program's. Shared memory: 128 bytes a clock "
+        f"and SM, what [table 3 here]({ARTICLE}) divides into by its clock and its 144 SMs, times our {SMS[DEAR]}; L2: "
+        f"{L2_CLOCK:,} bytes a clock, from the same table, which gives an A100 as many, so it is the design's and not "
+        f"measured. The clock is {vector_clock() / 1e9:.2f} GHz, which the fp32 peak implies; the bf16 peak implies "
+        f"{tensor_clock(DEAR) / 1e9:.2f}. Registers: three operands for every "
         "multiply-add, at the same clock. NVLink is sold as 900 GB/s, both directions together; a cache that moves to "
         "another GPU gets half of it at most."
     )
