@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -76,23 +77,44 @@ def opening(width: int = 64) -> str:
     (name, old), (_, new) = lines[0], lines[-1]
     others = ", ".join(f"{one} {number}" for one, number in lines[1:-1])
     came = ", ".join(f"{one} {added.answers[one]}" for one, _ in lines[1:-1])
+    adds, corrects = (drawn(rule, width) for rule in ("linear", "delta"))
     return (
         f"A state of {width} × {width} numbers is told digit by digit: {name} {old}, {others}. Then {name} moves: "
-        f"{name} "
-        f"{new}. Asked for all three, it answers {came}, and for {name} **{added.answers[name]}**, a number that "
-        f"nobody "
-        f"has told it. A second state, as large, told the same, answers {corrected.answers[name]}. Its rule has one "
-        "subtraction more."
+        f"{name} {new}. Asked for all three, it answers {came}, and for {name} **{added.answers[name]}**. A second "
+        f"state, as large, told the same, answers {corrected.answers[name]}. Its rule has one subtraction more.\n\n"
+        f"That is one draw of random keys. In {DRAWS} others the first state gives {name}'s new number in "
+        f"{adds['new']}, the old one in {adds['old']}, digits of both in {adds['both']}, and a digit that stood in "
+        f"neither in {adds['neither']}; the second gives the new one in {corrects['new']}. The two whose number "
+        f"never changed both come back right in {adds['others']} and {corrects['others']}."
     )
+
+
+DRAWS = 200
+
+
+def drawn(rule: str, width: int = 64) -> Counter[str]:
+    """In how many of `DRAWS` phone books with other keys the name that was told twice gets which of its numbers, and
+    all `others` their own."""
+    from lumen.explore.labs.phone_book import BOOK, PhoneBook, lines_of
+
+    front, lines, found = PhoneBook(), lines_of(BOOK), Counter[str]()
+    (name, old), (_, new) = lines[0], lines[-1]
+    for draw in range(1, DRAWS + 1):
+        answers = front.run(BOOK, rule, width, draw).answers
+        came = answers[name]
+        told = all(digit in pair for digit, *pair in zip(came, old, new, strict=True))
+        found["new" if came == new else "old" if came == old else "both" if told else "neither"] += 1
+        found["others"] += all(answers[one] == number for one, number in lines[1:-1])
+    return found
 
 
 # states and caches --------------------------------------------------------------------------------
 def layers_table() -> Table:
     """What a layer keeps of a sequence as a state, and what attention keeps of a token, in three models."""
     models = (
-        ("the small ones below", 2, 8, 32, 4, 2 * 2 * 32 * 4),
-        ("the timed ones below", 8, 64, 64, 4, 2 * 8 * 64 * 4),
-        ("Kimi Linear", 32, 128, 128, 4, (512 + 64) * 2),
+        ("the small ones below", 2, 8, 32, 4, 2 * 2 * 32 * 4, 4),
+        ("the timed ones below", 8, 64, 64, 4, 2 * 8 * 64 * 4, 4),
+        ("Kimi Linear", 32, 128, 128, 4, (512 + 64) * 2, 2),
     )
     rows: list[list[Any]] = []
     for symbol, what, value in (
@@ -101,16 +123,23 @@ def layers_table() -> Table:
         ("$D_v$", "width of a value", lambda m: f"{m[3]}"),
         ("$b$", "bytes of a number in a state", lambda m: f"{m[4]}"),
         ("$H\\,D\\,D_v\\,b$", "a state, whatever was told", lambda m: size(state(m))),
+        ("$c$", "the convolution's last three q, k, v", lambda m: size(convolution(m))),
         ("$\\kappa$", "a token, where a layer attends instead", lambda m: size(m[5])),
-        ("$H\\,D\\,D_v\\,b / \\kappa$", "a state, in tokens", lambda m: f"{state(m) / m[5]:,.0f}"),
+        ("", "state and convolution, in tokens", lambda m: f"{(state(m) + convolution(m)) / m[5]:,.1f}"),
     ):
         rows.append([symbol, *(value(m) for m in models), what])
     return rows, ["", *(m[0] for m in models), "in one layer"], "lrrrl"
 
 
 def state(model: Sequence[Any]) -> float:
-    _, heads, keys, values, each, _ = model
+    _, heads, keys, values, each, *_ = model
     return float(heads * keys * values * each)
+
+
+def convolution(model: Sequence[Any]) -> float:
+    """Three tokens' queries, keys and values, which a convolution over four keeps. [B]"""
+    _, heads, keys, values, *_, each = model
+    return float(3 * heads * (2 * keys + values) * each)
 
 
 # capacity -----------------------------------------------------------------------------------------
@@ -128,16 +157,17 @@ def capacity_story(dim: int, shares: Mapping[int, float]) -> str:
     half = dim // 2
     many = max(shares)
     return (
-        "The key that asks meets its own pair with weight 1, and each of the others with $k \\cdot k_s$: what was said "
-        f"there leaks in. Two random directions in $D$ dimensions have a squared overlap of $1/D$ on average, so $n$ "
-        f"pairs leave an error of $(n - 1)/D$: a half at $1 + D/2 = {half_full(dim)}$ "
-        "pairs.\n\n"
-        f"Is that many? *A cache of the same size holds as many pairs without an error*: {half} keys and {half} values "
-        f"of {dim} numbers are {2 * half * dim:,} numbers, and the state has {dim * dim:,}. A state is no better "
-        "memory than a cache. It is one that does not grow.\n\n"
-        f"And it does not break, it blurs. If a value is one of ten digits, an error of a half seldom makes another "
+        "The key that asks meets its own pair with weight 1, and each of the others with $k \\cdot k_s$: what was "
+        "said there leaks in. Two random directions in $D$ dimensions have a squared overlap of $1/D$ on average, so "
+        f"$n$ pairs leave an error of $(n - 1)/D$: a half at $1 + D/2 = {half_full(dim)}$ pairs.\n\n"
+        f"Is that many? *A cache of the same size holds as many pairs without an error*: {half} keys and {half} "
+        f"values of {dim} numbers are {2 * half * dim:,} numbers, and the state has {dim * dim:,}. Adding random "
+        f"keys, a state is no better memory than a cache. It is one that does not grow. (Keys at right angles, {dim} "
+        "at most, would not leak into each other at all.)\n\n"
+        "And it does not break, it blurs. If a value is one of ten digits, an error of a half seldom makes another "
         f"digit the nearest: of {half} digits {percent(shares[half])} come back right, of {many} still "
-        f"{percent(shares[many])}. A phone number of ten digits is safe. A phone book is not."
+        f"{percent(shares[many])}. A phone number with nothing else in the state is safe. A phone book is not, nor is "
+        "a number behind which much is told: that goes into the same sum, and is counted in the next section."
     )
 
 
@@ -179,7 +209,7 @@ def rules_table() -> Table:
     """The four rules and where they come from."""
     sources = {
         "linear": "[Katharopoulos 2020](https://arxiv.org/abs/2006.16236)",
-        "gated": "[gated linear attention](https://arxiv.org/abs/2312.06635), "
+        "gated": "[gated linear attention](https://arxiv.org/abs/2312.06635) (a gate for each channel), "
         "[Mamba-2](https://arxiv.org/abs/2405.21060); with a fixed fade: "
         "[MiniMax-01](https://arxiv.org/abs/2501.08313)",
         "delta": "[Schlag 2021](https://arxiv.org/abs/2102.11174), [DeltaNet](https://arxiv.org/abs/2406.06484)",
@@ -195,7 +225,15 @@ TELLINGS = {
     "keys that resemble each other": {"common": 0.25},
     "each told twice, the second counts": {"twice": True},
     "behind 512 pairs of small talk": {"before": 512},
+    "then 512 pairs of small talk": {"after": 512},
 }
+SAYS = {
+    "linear": "adding",
+    "gated": "fading first",
+    "delta": "correcting",
+    "gated_delta": "fading and correcting",
+}
+SLOW = 0.999  # another fade than the table's
 
 
 Shares = Mapping[tuple[str, str], Estimate]  # (telling, rule) -> share of the digits that come back right
@@ -207,27 +245,43 @@ def told_table(share: Shares) -> Table:
     return rows, ["keys", *(name.replace("_", " ") for name in RULES)], "lrrrr"
 
 
-def told_story(share: Shares) -> str:
-    """Each way of telling: who gets more of it right, adding or another rule."""
-    own, alike, twice, behind = TELLINGS
+@sentence(
+    example={"rule": "adding"}, at=10.0, unit="%", more_words=["of a hundred right"], less_words=["fewer"]
+)
+def over_guessing(est: Estimate, rule: str) -> str:
+    """Digits right in percent, against one of ten."""
+    return says(
+        est,
+        at=10.0,
+        more=f"{rule} gets {{x}} of a hundred right ({{low}} to {{high}})",
+        same=f"{rule} is not told apart from guessing ({{estimate}})",
+        less=f"{rule} gets fewer than a guess: {{x}} of a hundred ({{low}} to {{high}})",
+    )
 
-    def against(telling: str, rule: str) -> str:
-        return compared(
-            share[telling, "linear"],
-            share[telling, rule],
-            "adding",
-            {"delta": "correcting", "gated": "fading first"}[rule],
-        )
 
+def told_story(share: Shares, slow: Mapping[str, Estimate], scene: Mapping[str, Estimate]) -> str:
+    """Each way of telling, by intervals; behind the small talk with another fade (`slow`); the opening's `scene`."""
+    own, alike, twice, behind, then = TELLINGS
+
+    def against(telling: str, rule: str, other: str = "linear") -> str:
+        return compared(share[telling, other], share[telling, rule], SAYS[other], SAYS[rule])
+
+    both, fades = SAYS["gated_delta"], SAYS["gated"]
+    guesses = "; ".join(over_guessing(est.scaled(100, "%"), SAYS[rule]) for rule, est in scene.items())
     return (
-        f"Keys with {own}: {against(own, 'delta')}. {alike[0].upper()}{alike[1:]}: {against(alike, 'delta')}. "
-        f"Told twice: "
-        f"{against(twice, 'delta')}. {behind[0].upper()}{behind[1:]}: {against(behind, 'gated')}.\n\n"
-        "Adding wants keys that have nothing to do with each other, each told once. A text is not so kind. To "
-        "correct takes "
-        "less luck; to fade makes room, and pays with what was told first. (Simulated, with fixed $a$ and "
-        "$\\beta$. A trained "
-        "layer chooses both for every token, and makes its own keys.)"
+        f"- Keys with {own}: {against(own, 'delta')}.\n"
+        f"- {alike[0].upper()}{alike[1:]}: {against(alike, 'delta')}.\n"
+        f"- Told twice: {against(twice, 'delta')}.\n"
+        f"- {behind[0].upper()}{behind[1:]}: {against(behind, 'gated')}; {against(behind, 'delta', 'gated')}.\n"
+        f"- {then[0].upper()}{then[1:]}: {against(then, 'delta')}.\n\n"
+        "The fade was one choice of many. Behind the small talk, with the table's: "
+        f"{against(behind, 'gated_delta', 'gated')}. With $a$ = {SLOW}: "
+        f"{compared(slow['gated'], slow['gated_delta'], fades, both)}.\n\n"
+        "And **the phone number of the opening**? Ten digits, then 2,000 pairs, all of them written; a guess is "
+        f"right once in ten: {guesses}. Whatever is written later goes into the same numbers. To keep a number is to "
+        "leave the small talk out: with $\\beta = 0$ and $a = 1$ a token changes nothing. A trained layer chooses "
+        "both for every token, and makes its own keys; here all is random and fixed. But it chooses before anybody "
+        "has asked."
     )
 
 
@@ -235,7 +289,7 @@ def told_story(share: Shares) -> str:
 KINDS = {
     "full": "attention to everything",
     "window": "attention to the last 16",
-    "linear-8": "state, add",
+    "linear-8": "state, add and divide",
     "gated-8": "state, fade and add",
     "delta-8": "state, correct",
     "gated_delta-8": "state, fade and correct",
@@ -250,6 +304,11 @@ LEARNED = 0.9  # a model that answers less of the shortest test is compared with
 def models_of(kept: Kept) -> dict[str, Kept]:
     found = {row["name"]: row for row in kept["models"]}
     return {name: found[name] for name in KINDS if name in found}
+
+
+def spelled(est: Estimate) -> str:
+    """A share with its interval: 58 % (55 to 61)."""
+    return f"{percent(est.value)} ({100 * est.low:.0f} to {100 * est.high:.0f})"
 
 
 def right(row: Kept, pairs: int) -> Estimate:
@@ -314,20 +373,22 @@ def learned_story(kept: Kept) -> str:
     """The four rules at equal bytes, and the widths, by intervals."""
     found, most = models_of(kept), max(kept["pairs"])
     shown = {name: right(row, most) for name, row in found.items()}
+    fades, corrects, both = "a state that fades and adds", "one that corrects", "one that does both"
     pairs = [
-        ("gated-8", "linear-8", "a state that fades", "a state that adds"),
-        ("delta-8", "linear-8", "a state that corrects", "a state that adds"),
-        ("gated_delta-8", "delta-8", "fading and correcting", "correcting alone"),
-        ("gated_delta-16", "gated_delta-8", "doing both with $D = 16$", "with $D = 8$"),
+        ("gated-8", "delta-8", fades, corrects),
+        ("gated-8", "gated_delta-8", fades, both),
+        ("gated_delta-8", "delta-8", both, corrects),
+        ("gated_delta-16", "gated-16", f"with $D = 16$ {both}", fades),
+        ("gated_delta-16", "gated_delta-8", f"{both}, with $D = 16$,", "the same with $D = 8$"),
     ]
     bad = unlearned(kept)
     sound = set(found) - set(bad)
     words = [compared(shown[a], shown[b], x, y) for a, b, x, y in pairs if {a, b} <= sound]
     if {"full", "window"} <= sound:
-        reach = cost.receptive_field(4, kept["window"])
+        reach = 4 * (kept["window"] - 1)
         words.append(
-            f"a window of {kept['window']} tokens reaches {reach} back through four layers: "
-            f"{compared(shown['full'], shown['window'], 'attention to everything', 'the window')}"
+            f"a window of {kept['window']} tokens, its own among them, reaches at most {reach} back through four "
+            f"layers: {compared(shown['full'], shown['window'], 'attention to everything', 'the window')}"
         )
     if {"gated_delta-16", "window"} <= sound:
         kept_by = [size(bytes_of(found[name])) for name in ("gated_delta-16", "window")]
@@ -344,15 +405,19 @@ def learned_story(kept: Kept) -> str:
             "task or the memory too small even for these, this test does not tell, so they are compared with nobody."
         )
     return (
-        f"{text}\n\nHere every key is told once, as in the first of the four ways above. And it is one training each: "
-        "the intervals are those of the test; another seed, or more steps, may order the rules otherwise."
+        f"{text}\n\nThe state that adds and divides is compared with nobody: its keys and its division differ as well. "
+        "Here every key is told once, as in the first of the five ways above. And it is one training each: the "
+        "intervals are those of the test; another seed, or more steps, may order the rules otherwise."
     ).lstrip()
 
 
 def hybrid_title(kept: Kept) -> str:
     found, most = models_of(kept), max(kept["pairs"])
-    one, other = (right(found[name], most) for name in ("hybrid-8", "gated_delta-8"))
-    return f"{most} pairs: {percent(one.value)} with one layer of attention in four, {percent(other.value)} without"
+    names = ("hybrid-8", "gated_delta-8")
+    if set(names) & set(unlearned(kept)):  # not measured
+        return f"{most} pairs: a model failed the shortest test, so these two are not compared"
+    one, other = (right(found[name], most) for name in names)
+    return f"{most} pairs: {compared(one, other, 'the hybrid', 'states alone')}"
 
 
 def hybrid_story(kept: Kept) -> str:
@@ -367,7 +432,12 @@ def hybrid_story(kept: Kept) -> str:
     for name, words in (("gated_delta-8", "four layers of states"), ("full", "four of attention")):
         if name in found and not {name, "hybrid-8"} & set(bad):
             text += f"; {compared(right(hybrid, most), right(found[name], most), 'the hybrid', words)}"
-    return f"{text}."
+    return (
+        f"{text}.\n\n"
+        "What the three layers of states add beside attention, this does not show: a control with attention alone on "
+        "top, and the states taken out, was not trained. The short convolution puts a key next to its value, and "
+        "then one layer of attention to everything can look it up: the task may need no state at all."
+    )
 
 
 # what a token costs -------------------------------------------------------------------------------
@@ -443,7 +513,9 @@ def decode_figure(kept: Kept) -> go.Figure:
     return fig
 
 
-@sentence(example={"context": 512, "what": "states"}, more_words=["times as fast"], less_words=["slower"])
+@sentence(
+    example={"context": 512, "what": "states"}, more_words=["with states is"], less_words=["takes longer"]
+)
 def faster(est: Estimate, context: int, what: str) -> str:
     """Full attention's step over another's."""
     at = f"Behind {context:,} tokens a step with {what} "
@@ -451,8 +523,35 @@ def faster(est: Estimate, context: int, what: str) -> str:
         est,
         more=at + "is {x} times as fast as one with full attention ({low} to {high}, n = {n})",
         same=at + "takes as long as one with full attention, as far as this run can show ({estimate})",
-        less=at + "is {size} slower than one with full attention ({estimate})",
+        less=at + "takes longer than one with full attention: {x} times as fast ({low} to {high}, n = {n})",
     )
+
+
+@sentence(
+    example={"first": 512, "last": 16_384}, more_words=["times as long"], less_words=["takes less time"]
+)
+def lengthens(est: Estimate, first: int, last: int) -> str:
+    """A step with states behind the longest context over one behind the shortest."""
+    at = f"behind {last:,} tokens a step with states "
+    return says(
+        est,
+        more=at + f"takes {{x}} times as long as behind {first:,} ({{low}} to {{high}}, n = {{n}})",
+        same=at + f"takes as long as behind {first:,}, as far as this run can show ({{estimate}})",
+        less=at + f"takes less time than behind {first:,}: {{x}} of it ({{low}} to {{high}}, n = {{n}})",
+    )
+
+
+def ends(kept: Kept) -> tuple[Estimate, int, int]:
+    """A step with states at the longest context over one at the shortest, and these contexts."""
+    first, last = kept["rows"][0], kept["rows"][-1]
+    ratio = Estimate.ratio(seconds_of(last, "linear"), seconds_of(first, "linear"))
+    return ratio, first["context"], last["context"]
+
+
+def signed(kept: Kept, kind: str) -> str:
+    """By how much the bytes miss a gain at every context."""
+    found = [said / won.value - 1 for won, said in (gain_of(row, kind) for row in kept["rows"])]
+    return ", ".join(f"{100 * share:+.0f} %".replace("-", "−") for share in found)
 
 
 def decode_story(kept: Kept) -> str:
@@ -476,6 +575,15 @@ def decode_story(kept: Kept) -> str:
     words.append(
         "The window, which has no layer of states, behind as many tokens, by the bytes: "
         + miss(said, won, why_low=high, why_high="So states alone are not to blame.")
+    )
+    ratio, first, far = ends(kept)
+    rest = "Nothing in these bytes depends on the context; where the rest comes from was not looked for."
+    longer = lengthens(ratio, first, far)
+    words.append(f"{longer[0].upper()}{longer[1:]}. By the bytes: {miss(1.0, ratio, rest)}")
+    words.append(
+        f"By how much the bytes miss a gain, from the shortest context to the longest: {signed(kept, 'window')} "
+        f"(window), {signed(kept, 'linear')} (states), {signed(kept, 'hybrid')} (three to one). No cause is told "
+        "apart here."
     )
     held = ", ".join(f"{size(last['held'][kind])} ({SAID[kind]})" for kind in WAYS)
     words.append(f"What a sequence holds behind {last['context']:,} tokens: {held}.")
@@ -502,16 +610,30 @@ def chunks_over_attention(est: Estimate, tokens: int) -> str:
     )
 
 
+@sentence(more_words=["times what"], less_words=["less than the FLOPs"])
+def over_flops(est: Estimate) -> str:
+    """A measured ratio over the one that FLOPs give."""
+    return says(
+        est,
+        more="measured is {x} times what the FLOPs say ({low} to {high})",
+        same="and that is what was measured, as far as this run can show ({estimate})",
+        less="measured is less than the FLOPs say: {x} of it ({low} to {high})",
+    )
+
+
 def prompts_story(times: Mapping[int, Mapping[str, Timing]]) -> str:
     words = []
-    low = "States are many small products, chunk after chunk, attention is one operator; not told apart further."
     for tokens, some in times.items():
-        ratio = Estimate.ratio(some["states"], some["attention"])
-        flops = prompt_flops(tokens)
+        ratio, flops = Estimate.ratio(some["states"], some["attention"]), prompt_flops(tokens)
         said = flops[1] / flops[0]
         words.append(
-            f"{chunks_over_attention(ratio, tokens)}. By FLOPs: {miss(said, ratio, why_low=low, why_high=low)}"
+            f"{chunks_over_attention(ratio, tokens)}. By FLOPs it would be {said:.3g} of attention's; "
+            f"{over_flops(ratio.scaled(1 / said, '×'))}."
         )
+    words.append(
+        "States are many small products, chunk after chunk, attention is one operator; how much of a miss that is, is "
+        "not told apart."
+    )
     return "\n\n".join(words)
 
 
@@ -536,11 +658,9 @@ def snapshots_table() -> Table:
 # recap --------------------------------------------------------------------------------------------
 def takeaway(dim: int) -> str:
     return (
-        f"**Takeaway.** {dim} × {dim} numbers hold {dim // 2} random pairs at an error of a half, as many as "
-        f"would fit in "
-        "them word for word. What a state saves it saves by not growing; what it may forget is decided when it is "
-        "written, "
-        "before anybody knows the question."
+        f"**Takeaway.** Adding, {dim} × {dim} numbers hold {half_full(dim)} random pairs at an error of a half, about "
+        f"as many as would fit in them word for word ({dim // 2}). What a state saves it saves by not growing; what "
+        "it may forget is decided when it is written, before anybody knows the question."
     )
 
 
@@ -556,22 +676,20 @@ def recap(dim: int, half: float, recall: Kept | None, decode: Kept | None, spars
     if recall is not None:
         found, most = models_of(recall), max(recall["pairs"])
         shown = [
-            f"{percent(right(found[name], most).value)} {words}"
-            for name, words in (("linear-8", "by adding"), ("delta-8", "by correcting"),
+            f"{spelled(right(found[name], most))} {words}"
+            for name, words in (("linear-8", "by adding and dividing"), ("gated-8", "by fading and adding"),
+                                ("delta-8", "by correcting"), ("gated_delta-8", "by fading and correcting"),
                                 ("hybrid-8", "with one layer of attention in four"))
             if name in found and name not in unlearned(recall)
         ]  # fmt: skip
         if shown:
-            lines.append(f"- **Trained on recall:** of {most} pairs {', '.join(shown)}.")
+            lines.append(f"- **Trained on recall,** one seed: of {most} pairs {', '.join(shown)}.")
     if decode is not None:
         last = decode["rows"][-1]
-        won = gain_of(last, "linear")[0]
-        first, far = (seconds_of(row, "linear").median for row in (decode["rows"][0], last))
         lines.append(
-            f"- **A state's step hardly knows the context:** behind {last['context']:,} tokens it takes "
-            f"{far / first:.2f} times as long as behind {decode['rows'][0]['context']:,}, "
-            f"1/{won.value:.1f} of full attention's time, and holds {size(last['held']['linear'])} instead of "
-            f"{size(last['held']['full'])}."
+            f"- **A state does not grow:** {size(last['held']['linear'])} instead of {size(last['held']['full'])} "
+            f"behind {last['context']:,} tokens. {faster(gain_of(last, 'linear')[0], last['context'], 'states')}; "
+            f"{lengthens(*ends(decode))}."
         )
     if sparse is not None:
         lines.append(ch14_sparse.recap_line(sparse))

@@ -177,14 +177,16 @@ def caught_story(kept: Kept, budget: int) -> str:
         f"With {budget} keys: {first_four(far('newest and first', 'newest'))}.\n\n"
         f"{budget} keys are {budget // block} blocks, of which the first and the query's own are given, so "
         f"{budget // block - 2} are chosen: "
-        f"{over('mean', 'newest and first', 'choosing them by their mean key', 'that baseline')}. "
-        f"With {most:,} keys {most // block - 2} are chosen: "
-        f"{over('mean', 'newest and first', 'the mean', 'that baseline', most)}.\n\n"
+        f"{over('mean', 'newest and first', 'choosing them by their mean key', 'that baseline')}. With {most:,} keys "
+        f"{most // block - 2} are chosen: {over('mean', 'newest and first', 'the mean', 'that baseline', most)}. "
+        f"Where {2 * block} keys are read, none is chosen: the two given blocks are all, and the judges cannot "
+        "differ. Blocks at random, and the newest blocks, were not tried.\n\n"
         f"Other judges of blocks, again with {budget} keys: "
         f"{over('compressed', 'mean', 'means of smaller pieces', 'one mean a block')}; "
         f"{over('bound', 'mean', 'Quest’s bound', 'the mean')}. "
         f"{over('indexer', 'mean', 'The indexer', 'that mean')}, and "
-        f"{over('indexer', 'indexer untrained', 'warmed up it', 'it did as it was drawn')}."
+        f"{over('indexer', 'indexer untrained', 'warmed up it', 'it did as it was drawn')}. It alone was trained for "
+        f"this: {kept['recipe']['steps']} steps on {kept['recipe']['texts']} other texts."
     )
 
 
@@ -217,17 +219,13 @@ def reads_story() -> str:
     index = 2 * 64 * 128
     shares = [index / (full_work(heads, 1).flops) for heads in (LLAMA, wide)]
     return (
-        f"Nothing here but the window is flat: means, compressed keys and an indexer's keys are read in full at "
-        f"every step, "
-        f"they are only fewer or narrower. MoBA's heads choose apart, so a step fetches blocks for each of "
-        f"{LLAMA.query} "
-        f"heads, at 2,048 tokens {blocks.read / short.read:.0f} times everything; it is made for prompts, where a "
-        f"block that is "
-        f"fetched serves many queries. NSA makes the heads of a group agree. And DSA's indexer with its 64 heads "
-        f"of 128 "
-        f"multiplies as much for each key as all of Llama's attention ({shares[0]:.1f} ×): it is made for "
-        f"DeepSeek's 128 heads "
-        f"on wide latents, where it is {percent(shares[1])}, in eight bits."
+        "Nothing here but the window is flat: means, compressed keys and an indexer's keys are read in full at every "
+        "step, they are only fewer or narrower. MoBA's heads choose apart, and the table counts what they read if "
+        f"each of {LLAMA.query} fetches for itself, at 2,048 tokens {blocks.read / short.read:.0f} times everything; "
+        "whoever fetches a block once for all heads that want it, reads everything at most. It is made for prompts, "
+        "where a block that is fetched serves many queries. NSA makes the heads of a group agree. And DSA's indexer "
+        f"with its 64 heads of 128 multiplies as much for each key as all of Llama's attention ({shares[0]:.1f} ×): "
+        f"it is made for DeepSeek's 128 heads on wide latents, where it is {percent(shares[1])}, in eight bits."
     )
 
 
@@ -253,11 +251,14 @@ def sla_story() -> str:
 
 def recap_line(kept: Kept) -> str:
     budget = 256
-    best, mean, indexer = (caught(kept, name, budget).value for name in ("heaviest", "mean", "indexer"))
+    best, mean, blind, indexer = (
+        caught(kept, name, budget) for name in ("heaviest", "mean", "newest and first", "indexer")
+    )
     return (
-        f"- **Keep all, read few:** {budget} of {kept['length']:,} keys hold {percent(best)} of SmolLM2's "
-        f"attention; blocks "
-        f"by their mean catch {percent(mean)}, a warmed-up indexer {percent(indexer)}."
+        f"- **Keep all, read few:** {budget} of {kept['length']:,} keys hold {percent(best.value)} of SmolLM2's "
+        f"attention; blocks by their mean catch {ch14.spelled(mean)}, the newest and the first four, which look at no "
+        f"key, {ch14.spelled(blind)}: {catches(apart(mean, blind), 'the mean', 'that rule')}. A warmed-up indexer "
+        f"catches {ch14.spelled(indexer)}."
     )
 
 
@@ -275,12 +276,13 @@ def methods_table(recall: Kept | None, decode: Kept | None, sparse: Kept | None)
         ("window and sinks", "no", "no; better with", "bytes held, FLOPs; endless chats", found.get("window")),
         ("eviction: H2O, SnapKV", "no", "no", "bytes held; long prompts, short answers", found.get("snapkv")),
         ("selection: Quest", "no", "no", "bytes read, none held; long contexts", found.get("quest")),
-        ("Longformer, BigBird", "no", "yes", "FLOPs; encoders of long documents", found.get("newest and first")),
+        ("Longformer, BigBird", "no", "yes", "FLOPs; encoders of long documents", None),
         ("MoBA", "no", "continued", "FLOPs, bytes read; long prompts", found.get("mean")),
         ("NSA", "no", "from the start", "FLOPs, bytes read; long contexts", found.get("compressed")),
         ("DSA", "no", "continued", "FLOPs, bytes read; models with MLA", found.get("indexer")),
         ("SLA", "no", "continued", "FLOPs; diffusion, both directions", "counted above"),
         ("linear attention", "no", "from the start", "bytes held: none grow; streams", found.get("linear")),
+        ("gated: GLA, Mamba-2", "no", "from the start", "the same; what has aged may go", found.get("gated")),
         ("delta, gated delta", "no", "from the start", "the same; what is told again", found.get("delta")),
         ("hybrids", "no", "from the start", "most of the bytes held; long contexts", found.get("hybrid")),
     ]  # fmt: skip
@@ -318,12 +320,13 @@ def _of_states(recall: Kept | None, decode: Kept | None) -> dict[str, str]:
     found = {}
     if recall is not None:
         models, most = ch14.models_of(recall), max(recall["pairs"])
-        for key, name in (("linear", "linear-8"), ("delta", "gated_delta-8"), ("hybrid", "hybrid-8")):
-            if name in models:
-                found[key] = f"{percent(ch14.right(models[name], most).value)} of {most} pairs"
+        names = {"linear": "linear-8", "gated": "gated-8", "delta": "gated_delta-8", "hybrid": "hybrid-8"}
+        for key, name in names.items():
+            if name in models and name not in ch14.unlearned(recall):
+                found[key] = f"{ch14.spelled(ch14.right(models[name], most))} of {most} pairs"
     if decode is not None:
         last = decode["rows"][-1]
-        for key, kind in (("linear", "linear"), ("hybrid", "hybrid")):
+        for key, kind in (("delta", "linear"), ("hybrid", "hybrid")):  # the timed states fade and correct
             won = f"step × {1 / ch14.gain_of(last, kind)[0].value:.2f} at {last['context']:,} tokens"
             found[key] = f"{found[key]}; {won}" if key in found else won
     return found
@@ -333,8 +336,10 @@ def _of_selections(kept: Kept | None) -> dict[str, str]:
     if kept is None:
         return {}
     return {
-        name: f"{percent(caught(kept, name, 256).value)} of the weight in 256 keys, untrained"
-        if name != "indexer"  # not measured
-        else f"{percent(caught(kept, name, 256).value)} of the weight in 256 keys, indexer warmed up"
-        for name in ("newest and first", "mean", "compressed", "indexer")
+        name: f"{ch14.spelled(caught(kept, name, 256))} of the weight in 256 keys, {how}"
+        for name, how in (
+            ("mean", "untrained"),
+            ("compressed", "untrained"),
+            ("indexer", "indexer warmed up"),
+        )
     }

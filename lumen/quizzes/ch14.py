@@ -5,9 +5,9 @@ from __future__ import annotations
 QUESTIONS = [
     {
         "kind": "numeric",
-        "question": "A layer has 16 heads, each with a state of 128 × 128 numbers in fp32. Where it attends "
-        "instead, a token "
-        "leaves 4 KiB. Below how many tokens is a sequence smaller as keys and values?",
+        "question": "A layer has 16 heads, each with a state of 128 × 128 numbers in fp32. Where it attends instead, "
+        "a token leaves 4 KiB. Leave the convolution's few tokens out. Below how many tokens is a sequence smaller "
+        "as keys and values?",
         "answer": 256,
         "tolerance": 2,
         "unit": "tokens",
@@ -47,7 +47,10 @@ QUESTIONS = [
                 "why": "The correction writes the difference to what the key gave before.",
             },
             {"text": "The old one; the new one.", "why": "The new pair was added as well as the old."},
-            {"text": "The sum; the mean of the two.", "why": "The mean would be β = ½."},
+            {
+                "text": "The sum; the mean of the two.",
+                "why": "The mean takes β = ½ for the second, after a first that was written with 1.",
+            },
         ],
     },
     {
@@ -63,7 +66,7 @@ QUESTIONS = [
             {
                 "text": "That of rules with a gate: every padded token still fades the state.",
                 "ok": True,
-                "why": "Padding must neither write nor fade; on the left nobody would notice.",
+                "why": "Padding must neither write nor fade; on the left, before an empty state, nobody would notice.",
             },
             {
                 "text": "That of rules that correct: zero keys give back something.",
@@ -86,7 +89,8 @@ QUESTIONS = [
             {
                 "text": "a sum of 1,000 tokens does not tell what it was after 700.",
                 "ok": True,
-                "why": "It must have been copied there, and each copy has the size of a state.",
+                "why": "Unless the 300 later writes are kept as well, it must have been copied there; a copy is a "
+                "state.",
             },
             {
                 "text": "a prompt's state depends on the answer.",

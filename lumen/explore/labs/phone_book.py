@@ -58,11 +58,11 @@ class PhoneBook:
     def __init__(self) -> None:
         self.runs: list[Recalled] = []
 
-    def run(self, text: str, rule: str, width: int) -> Recalled:
+    def run(self, text: str, rule: str, width: int, draw: int = 0) -> Recalled:
         """Write digit by digit, then ask for each: the key is name and place, the value the nearest of ten digits.
 
-        Every key is a direction of its own, drawn from its name: two names share nothing. A name told twice is asked
-        for its newest number.
+        Every key is a direction of its own, drawn from its name and `draw`: two names share nothing. A name told
+        twice is asked for its newest number.
         """
         import torch
         import torch.nn.functional as F
@@ -74,7 +74,7 @@ class PhoneBook:
         lines = lines_of(text)
 
         def direction(name: str) -> torch.Tensor:
-            stream = torch.Generator().manual_seed(zlib.crc32(name.encode()))
+            stream = torch.Generator().manual_seed(zlib.crc32(name.encode(), draw))
             return F.normalize(torch.randn(width, generator=stream), dim=0)
 
         def keys_of(name: str, number: str) -> list[torch.Tensor]:
