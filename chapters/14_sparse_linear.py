@@ -134,13 +134,7 @@ markdown(ch14.opening())
 #
 # $$ S_t = S_{t-1} + k_t^\top v_t \qquad y_t = q_t S_t $$
 
-# %% tags=["hide-input", "nbval-check-output"]
-table(*ch14.layers_table())
-
 # %% [markdown]
-# The last row is where this pays: a shorter context is smaller as keys and values. (Kimi Linear's other layers keep
-# [latents](../book/glossary.md#term-latent), which are small; [its configuration](https://huggingface.co/moonshotai/Kimi-Linear-48B-A3B-Instruct/blob/main/config.json).)
-#
 # ## Predict: how many pairs?
 #
 # Keys and values of 64 numbers, random directions, each of length 1. $n$ pairs are added into one state of 64 × 64. Each key is
@@ -193,6 +187,16 @@ markdown(ch14.capacity_story(DIM, digits[DIM]))
 ch14.shares_figure(digits)
 
 # %% [markdown]
+# And in bytes? A layer has several such states. In one layer of three models:
+
+# %% tags=["hide-input", "nbval-check-output"]
+table(*ch14.layers_table())
+
+# %% [markdown]
+# The last row is where this pays: a shorter context is smaller as keys and values. (Attention's keys are as wide as its values in the
+# first two. Kimi Linear's other layers keep
+# [latents](../book/glossary.md#term-latent), which are small; [its configuration](https://huggingface.co/moonshotai/Kimi-Linear-48B-A3B-Instruct/blob/main/config.json).)
+#
 # ## The number has changed
 #
 # So much for random keys, each told once. People move, and get another number. Tell a state that adds the new pair, and it holds
@@ -320,13 +324,16 @@ def by_chunks(q, k, v, decay, beta, chunk=16):
     """The same numbers, `chunk` tokens at a time."""
     state, rows = torch.zeros(k.shape[1], v.shape[1]), []
     for start in range(0, len(k), chunk):
-        Q, K, V, a, b = (
+        Q, K, V, a, strength = (
             x[start : start + chunk] for x in (q, k, v, decay, beta)
         )
         since = a.log().cumsum(0)  # decay from the chunk's start
         between = (since[:, None] - since).tril().exp().tril()
-        system = b[:, None] * (K @ K.T) * between  # diagonal: not read
-        wanted = b[:, None] * (V - since.exp()[:, None] * (K @ state))
+        system = (
+            strength[:, None] * (K @ K.T) * between
+        )  # diagonal: not read
+        known = since.exp()[:, None] * (K @ state)
+        wanted = strength[:, None] * (V - known)
         writes = torch.linalg.solve_triangular(
             system, wanted, upper=False, unitriangular=True
         )
@@ -421,7 +428,7 @@ for name, where in PLACES.items():
 # to be answered by its value. Four layers of width 64 that differ in what mixes the tokens; the same batches of 4 to 16 pairs for
 # all; $D = 8$ where no other is named; 95 % intervals decide the sentences.
 #
-# The mixers differ in more than their rule. *Add and divide* is the layer of Katharopoulos and others, whose keys are positive and
+# The mixers differ in more than their rule. *Add, divided* is the layer of Katharopoulos and others, whose keys are positive and
 # whose answers are divided by the sum of the weights; the other states have keys of length 1 and divide by nothing. A layer of
 # states comes with a short convolution in front, over four tokens, as it does in the models above. Attention has none and
 # must first *find* that a key and its value are neighbours: begun with small embeddings it gave back any value of the sequence for
@@ -432,7 +439,7 @@ for name, where in PLACES.items():
 if learned is None:
     markdown(ch14.not_published("recall"))
 else:
-    shown = [name for name in ch14.KINDS if name != "hybrid-8"]
+    shown = [n for n in ch14.KINDS if n not in ("hybrid-8", "full")]
     table(*ch14.recall_table(learned, shown))
     markdown(ch14.learned_story(learned))
 
@@ -535,11 +542,11 @@ if chosen is not None:
 # ([Longformer](https://arxiv.org/abs/2004.05150), [BigBird](https://arxiv.org/abs/2007.14062)). Or something small is looked at
 # instead of the keys:
 #
-# - [block selection](../book/glossary.md#term-block-selection): a block of keys is judged by its mean
-#   ([MoBA](https://arxiv.org/abs/2502.13189)), or by a few learned, compressed keys, beside a window and the compressed keys
-#   themselves ([NSA](https://arxiv.org/abs/2502.11089));
-# - an [indexer](../book/glossary.md#term-indexer): a few narrow heads, trained to point where attention looks, score every single
-#   token ([DSA](https://arxiv.org/abs/2512.02556), in DeepSeek-V3.2).
+# - [block selection](../book/glossary.md#term-block-selection): a block of keys is judged by its mean (mixture of block attention,
+#   [MoBA](https://arxiv.org/abs/2502.13189)), or by a few learned, compressed keys, beside a window and the compressed keys
+#   themselves (native sparse attention, [NSA](https://arxiv.org/abs/2502.11089));
+# - an [indexer](../book/glossary.md#term-indexer): a few narrow heads, trained to point where attention looks (*warmed up*, before the
+#   model itself is trained on), score every single token (DeepSeek sparse attention, [DSA](https://arxiv.org/abs/2512.02556)).
 
 # %% tags=["hide-input", "nbval-check-output"]
 display(HTML(ch14_picture.maps(ch14_sparse.patterns())))
@@ -618,7 +625,7 @@ for ahead in (False, True):
 # ## What is caught
 #
 # Weight caught by each, the same texts, layers and heads for all, at most so many keys a query head. The first block is given to
-# all that read blocks, as the query's own is.
+# all that read blocks, as the query's own is. Only the indexer was trained for this, on what SmolLM2's attention does with other plays.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 if chosen is None:
@@ -644,7 +651,7 @@ markdown(ch14_sparse.sla_story())
 # %% [markdown]
 # ## All of them
 #
-# The methods of chapters 11 to 14. *Exact* means the same numbers as attention, up to rounding. The last column is what this course
+# The methods of chapters 11 to 14 ([fewer heads](12_fewer_kv_heads.ipynb), [a smaller cache](13_smaller_cache.ipynb)). *Exact* means the same numbers as attention, up to rounding. The last column is what this course
 # measured of it, on small models; it is there to be compared down the column only where the unit is the same.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
@@ -686,9 +693,19 @@ for copies in (0, 2):
         states_alone(column, None, cache)
     try:
         cache.rewind(torch.tensor([4]))
-        print(f"{copies} positions to go back: back at 4")
     except ValueError:
         print(f"{copies} positions to go back: refused")
+        continue
+    fresh = RecurrentCache.for_model(states_alone, 1)
+    for column in tokens[:, :4].split(1, 1):
+        states_alone(column, None, fresh)
+    same = all(
+        near(a, b)
+        for layer in range(8)
+        for a, b in zip(cache.state(layer), fresh.state(layer), strict=True)
+    )
+    print(f"{copies} positions to go back: as if told four tokens: {same}")
+    assert same
 
 # %% tags=["hide-input", "nbval-check-output"]
 table(*ch14.snapshots_table(), stack=True)
@@ -719,7 +736,7 @@ lab = phone_book_lab()
 # %% [markdown]
 # ## In production
 #
-# Neither is a switch for a model that you have: states and selections are in the weights. What a server chooses is how
+# A model must have been trained with states, and so with MoBA, NSA or DSA: no flag brings them to one that was not. What a server chooses is how
 # much memory states get beside keys, and how often a state is kept to return to.
 
 # %% tags=["hide-input", "nbval-ignore-output"]

@@ -85,7 +85,8 @@ grader = lumen.grading.for_chapter("14")
 # </details>
 # <details><summary>Hint 3: the lines</summary>
 #
-# 32 · 128² · 4 + 3 · (16 + 16 + 32) · 128 · 2 bytes; that over 2 · 2 · 256 · 2 bytes; that times 36 · 32.
+# A layer: the matrices' numbers at 4 bytes, and three tokens' channels of q, k and v at 2. Divide that by the bytes of a key and a value
+# in both KV heads; and take it once for every linear layer and every snapshot.
 #
 # </details>
 
@@ -380,7 +381,8 @@ grader.check("few-blocks", keys_read)
 # </details>
 # <details><summary>Hint 3: the line</summary>
 #
-# 1 − (7 · 1,152 · 8,192 + 20 · (32 · 128² · 4 + 3 · 3 · 32 · 128 · 2)) / (27 · 1,152 · 8,192).
+# What the released model holds, seven layers that grow and twenty that do not, over what 27 layers that grow would hold. The share
+# that is saved is the rest.
 #
 # </details>
 

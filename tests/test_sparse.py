@@ -461,6 +461,15 @@ def test_the_counted_flops_are_those_that_torch_counts():
         assert counter.get_total_flops() == work.flops
 
 
+def test_adding_up_scores_over_blocks_multiplies_nothing():
+    heads, shape, context = Heads(32, 8, 128, 128), NSA(), 131_072
+    coarse = (context - shape.block) // shape.stride + 1
+    keys = coarse + shape.count * shape.select + shape.window
+    lean = nsa_work(heads, context, shape, dense_map=False)
+    assert lean.flops == heads.attend(keys).flops < nsa_work(heads, context, shape).flops
+    assert lean.read == nsa_work(heads, context, shape).read
+
+
 def test_the_counted_bytes_by_hand():
     heads = Heads(9, 3, 64, 64)  # SmolLM2's layer: 3 x 128 numbers of two bytes a token
     assert full_work(heads, 1000).read == 768_000

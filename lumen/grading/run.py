@@ -122,12 +122,13 @@ def is_empty(fn: Any) -> bool:
 
 
 def is_placeholder(value: Any) -> bool:
-    """True for `...` and None, and for a list, tuple or dict that holds one of them."""
+    """True for `...` and None, and for a list, tuple or dict that holds `...`. A None inside is an answer: code that
+    found nothing gives it back."""
     if value is None or value is ...:
         return True
     if isinstance(value, dict):
-        return any(is_placeholder(item) for item in value.values())
-    return isinstance(value, (list, tuple)) and any(item is None or item is ... for item in value)
+        return any(item is not None and is_placeholder(item) for item in value.values())
+    return isinstance(value, (list, tuple)) and any(item is ... for item in value)
 
 
 def value_of(answer: Any, steps: int | None = STEPS) -> Any:

@@ -181,12 +181,15 @@ def caught_story(kept: Kept, budget: int) -> str:
         f"{most // block - 2} are chosen: {over('mean', 'newest and first', 'the mean', 'that baseline', most)}. "
         f"Where {2 * block} keys are read, none is chosen: the two given blocks are all, and the judges cannot "
         "differ. Blocks at random, and the newest blocks, were not tried.\n\n"
-        f"Other judges of blocks, again with {budget} keys: "
-        f"{over('compressed', 'mean', 'means of smaller pieces', 'one mean a block')}; "
-        f"{over('bound', 'mean', 'Quest’s bound', 'the mean')}. "
-        f"{over('indexer', 'mean', 'The indexer', 'that mean')}, and "
-        f"{over('indexer', 'indexer untrained', 'warmed up it', 'it did as it was drawn')}. It alone was trained for "
-        f"this: {kept['recipe']['steps']} steps on {kept['recipe']['texts']} other texts."
+        f"Other judges, again with {budget} keys:\n\n"
+        f"- {over('compressed', 'mean', 'means of smaller pieces', 'one mean a block')};\n"
+        f"- {over('bound', 'mean', 'Quest’s bound', 'the mean')};\n"
+        f"- {over('indexer', 'mean', 'the indexer', 'the mean')};\n"
+        f"- {over('indexer', 'indexer untrained', 'warmed up, the indexer', 'as it was drawn')}.\n\n"
+        f"The indexer alone was trained for "
+        f"this: {kept['recipe']['steps']} steps on {kept['recipe']['texts']} other texts, in layers "
+        f"{', '.join(map(str, kept['recipe']['layers']))}. (Differences are of medians, with the widest interval that "
+        "the two allow; pairs of the same text were not kept.)"
     )
 
 
@@ -198,7 +201,7 @@ def reads_table(contexts: Sequence[int] = (2048, 16_384, 131_072)) -> Table:
     ways: dict[str, Callable[[Heads, int], Any]] = {
         "everything": full_work,
         "window of 512": lambda h, n: window_work(h, n, 512),
-        "NSA, 16 blocks of 64, window of 512": nsa_work,
+        "NSA, 16 blocks of 64, window of 512": lambda h, n: nsa_work(h, n, dense_map=False),
         "MoBA, 3 blocks of 512": moba_work,
         "DSA, 2,048 tokens": dsa_work,
     }
@@ -312,7 +315,8 @@ def _of_caches() -> dict[str, str]:
             if row["kind"] == name and abs(row["share"] - share) < 1e-9:
                 part = row["bytes"]["read" if name == "quest" else "held"]
                 verb = "read" if name == "quest" else "held"
-                found[name] = f"perplexity × {row['ratio']['value']:.3f} at {percent(part)} {verb}"
+                ratio = "{value:.3f} ({low:.3f} to {high:.3f})".format(**row["ratio"])
+                found[name] = f"perplexity × {ratio} at {percent(part)} {verb}"
     return found
 
 

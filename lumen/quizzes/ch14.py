@@ -48,8 +48,8 @@ QUESTIONS = [
             },
             {"text": "The old one; the new one.", "why": "The new pair was added as well as the old."},
             {
-                "text": "The sum; the mean of the two.",
-                "why": "The mean takes β = ½ for the second, after a first that was written with 1.",
+                "text": "The new one; the mean of the two.",
+                "why": "A sum keeps the old one too; and the mean takes β = ½, after a first write with 1.",
             },
         ],
     },

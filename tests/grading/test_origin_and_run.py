@@ -247,6 +247,8 @@ def test_a_value_or_a_function_that_returns_it():
     for placeholder in (None, ..., (1, ...), {"a": ...}, lambda: ...):
         with pytest.raises(NotStarted):
             run.value_of(placeholder)
+    for nothing in ({"full": None}, [None]):  # what code gives back that found nothing: an answer, and wrong
+        assert run.value_of(nothing) == nothing
 
 
 def test_probe_refuses():

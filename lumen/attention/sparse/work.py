@@ -53,11 +53,21 @@ def window_work(heads: Heads, context: int, window: int) -> Work:
     return heads.attend(min(_checked(context), window))
 
 
-def nsa_work(heads: Heads, context: int, shape: NSA = NSA()) -> Work:  # noqa: B008 - frozen
-    """The three parts of NSA, and the sum of scores over blocks; compressed keys are kept and not made again."""
+def nsa_work(
+    heads: Heads,
+    context: int,
+    shape: NSA = NSA(),  # noqa: B008 - frozen
+    *,
+    dense_map: bool = True,
+) -> Work:
+    """The three parts of NSA, and the sum of scores over blocks; compressed keys are kept and not made again.
+
+    `block_scores` writes this sum as a product with a matrix that is nearly all zeros, `dense_map`. A kernel adds the
+    few scores of each block and multiplies nothing.
+    """
     coarse = max(0, (_checked(context) - shape.block) // shape.stride + 1)
     blocks = -(-context // shape.select)
-    pointing = Work(2 * heads.kv * coarse * blocks, 0)
+    pointing = Work(2 * heads.kv * coarse * blocks if dense_map else 0, 0)
     fine = heads.attend(min(shape.count, blocks) * shape.select)
     return heads.attend(coarse) + pointing + fine + window_work(heads, context, shape.window)
 

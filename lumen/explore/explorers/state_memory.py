@@ -82,7 +82,7 @@ class StateMemory(JSWidget):
         seed: int = 0,
         title: str = "What does the state still know?",
         lead: str = "A bar for each pair, the first one told on the left: squared error of the answer, the value's own "
-        "length being 1.",
+        f"length being 1. Where writes fade, each leaves {DECAY} of the state.",
     ) -> None:
         if width not in WIDTHS:
             raise ValueError(f"width is one of {', '.join(map(str, WIDTHS))}; got {width}")

@@ -25,7 +25,7 @@ export function walk({ keys, values, width, pairs, rule, changed, decay }) {
 
 const TOP = 1.5; // errors above it are cut, and say so
 
-function bars(answers, most, width) {
+function bars(answers, most, width, changed) {
   const tall = 170, base = tall - 22, step = (width - 34) / most, y = (e) => base - (Math.min(e, TOP) / TOP) * (base - 14);
   const said = answers.map((a, i) => `pair ${i + 1} ${significant(a.error, 2)}${a.right ? "" : ", wrong"}`).join("; ");
   return s("svg", { viewBox: `0 0 ${width} ${tall}`, style: `height:${tall}px`, role: "img", "aria-label": `Squared errors, oldest first: ${said}` },
@@ -35,8 +35,8 @@ function bars(answers, most, width) {
                                       height: Math.max(2, base - y(a.error)), class: a.right ? "right" : "wrong" })),
     answers.flatMap((a, i) => a.error > TOP ? [s("text", { x: 32 + (i + 0.4) * step, y: 11, "text-anchor": "middle" }, "↑")] : []),
     s("text", { x: 32, y: tall - 4, class: "soft" }, "told first"),
-    s("text", { x: 32 + answers.length * step, y: tall - 4, "text-anchor": answers.length > most / 3 ? "end" : "start", class: "soft" },
-      answers.length > 1 ? "last" : ""));
+    s("text", { x: 32 + answers.length * step, y: tall - 4, "text-anchor": answers.length > most / (changed ? 2 : 3) ? "end" : "start", class: "soft" },
+      answers.length < 2 ? "" : changed ? "last, before the first again" : "last"));
 }
 
 function render({ state, el }) {
@@ -53,7 +53,7 @@ function render({ state, el }) {
     const n = pairs.value, d = width.value;
     const answers = walk({ keys: state.keys, values: state.values, width: d, pairs: n, rule: rule.value, changed: changed.value === "yes", decay: state.decay });
     const mean = answers.reduce((sum, a) => sum + a.error, 0) / n, right = answers.filter((a) => a.right).length;
-    picture.replaceChildren(bars(answers, state.most, picture.clientWidth || 600));
+    picture.replaceChildren(bars(answers, state.most, picture.clientWidth || 600, changed.value === "yes"));
     table.show([["numbers in the state", integer(d * d), "blue"], ["as keys and values", integer(2 * n * d), "blue"],
                 ["mean squared error", significant(mean, 2), "orange"], ["right answers", `${right} of ${n}`, right === n ? "green" : "orange"]]);
     verdict.textContent = changed.value === "yes"
