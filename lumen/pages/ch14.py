@@ -235,7 +235,7 @@ SAYS = {
     "delta": "correcting",
     "gated_delta": "fading and correcting",
 }
-SLOW = 0.999  # another fade than the table's
+KEEP, SLOW = 0.97, 0.999  # what a write leaves of the state in the table, and another choice
 
 
 Shares = Mapping[tuple[str, str], Estimate]  # (telling, rule) -> share of the digits that come back right
@@ -279,11 +279,11 @@ def told_story(share: Shares, slow: Mapping[str, Estimate], scene: Mapping[str, 
         "The fade was one choice of many. Behind the small talk, with the table's: "
         f"{against(behind, 'gated_delta', 'gated')}. With $a$ = {SLOW}: "
         f"{compared(slow['gated'], slow['gated_delta'], fades, both)}.\n\n"
-        "And **the phone number of the opening**? Ten digits, then 2,000 pairs, all of them written; a guess is "
-        f"right once in ten: {guesses}. Whatever is written later goes into the same numbers. To keep a number is to "
-        "leave the small talk out: with $\\beta = 0$ and $a = 1$ a token changes nothing. A trained layer chooses "
-        "both for every token, and makes its own keys; here all is random and fixed. But it chooses before anybody "
-        "has asked."
+        "And **the phone number of the opening**? Ten digits, then 2,000 pairs, all of them written; a guess is right "
+        f"once in ten: {guesses}. A rule that fades leaves ${KEEP}^{{2000}}$ of it, {KEEP**2000:.0e}: nothing. To keep a "
+        "number is to leave the small talk out: with $\\beta = 0$ and $a = 1$ a token changes nothing. A trained layer "
+        "chooses both for every token, and makes its own keys; here all is random and fixed. But it chooses before "
+        "anybody has asked."
     )
 
 
@@ -411,7 +411,7 @@ def learned_story(kept: Kept) -> str:
         f"{text}\n\n"
         "The state that adds, divided, is compared with nobody: its keys and its division differ as well. Here every "
         "key is told once, as in the first of the five ways above. And it is one training each: the intervals are "
-        "those of the test; another seed, or more steps, may order the rules otherwise.What correcting is for, a key "
+        "those of the test; another seed, or more steps, may order the rules otherwise. What correcting is for, a key "
         "that is told again, this task does not ask, so its worth cannot be read here; nor was any cause of a "
         "difference between the rules isolated."
     ).lstrip()
