@@ -211,7 +211,7 @@ grader.check("fades-in-silence", memory_mended)
 # each, and then the maps joined, the earlier chunk first.
 #
 # - A token fades the state by its `decay`, then writes `beta` · (v − k S) under its key.
-# - A chunk of 128 tokens takes fewer than 128 torch operations (views not counted), so there is no loop over its tokens.
+# - A chunk of 128 tokens takes fewer than 128 torch operations (views and NumPy not counted), so there is no loop over its tokens.
 # - No tensor has T × T numbers when there are many chunks.
 # - The last chunk may be shorter; a chunk may be one token, or longer than the text.
 # - Keys have any length. A decay may be as small as 10⁻⁴, for hundreds of tokens.

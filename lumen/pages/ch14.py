@@ -279,11 +279,11 @@ def told_story(share: Shares, slow: Mapping[str, Estimate], scene: Mapping[str, 
         "The fade was one choice of many. Behind the small talk, with the table's: "
         f"{against(behind, 'gated_delta', 'gated')}. With $a$ = {SLOW}: "
         f"{compared(slow['gated'], slow['gated_delta'], fades, both)}.\n\n"
-        "And **the phone number of the opening**? Ten digits, then 2,000 pairs, all of them written; a guess is right "
-        f"once in ten: {guesses}. A rule that fades leaves ${KEEP}^{{2000}}$ of it, {KEEP**2000:.0e}: nothing. To keep a "
-        "number is to leave the small talk out: with $\\beta = 0$ and $a = 1$ a token changes nothing. A trained layer "
-        "chooses both for every token, and makes its own keys; here all is random and fixed. But it chooses before "
-        "anybody has asked."
+        "And **the phone number of the opening**? Ten digits, then 2,000 pairs, all of them written; a guess is "
+        f"right once in ten: {guesses}. A rule that fades leaves ${KEEP}^{{2000}}$ of it, {KEEP**2000:.0e}: nothing. "
+        "To keep a number is to leave the small talk out: with $\\beta = 0$ and $a = 1$ a token changes nothing. A "
+        "trained layer chooses both for every token, and makes its own keys; here all is random and fixed. But it "
+        "chooses before anybody has asked."
     )
 
 

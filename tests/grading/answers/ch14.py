@@ -104,14 +104,6 @@ def map_by_states(k, v, decay, beta, chunk):
     return tuple(outs)
 
 
-def token_by_token(k, v, decay, beta, chunk):
-    keep, add = torch.eye(k.shape[1], dtype=k.dtype), torch.zeros(k.shape[1], v.shape[1], dtype=k.dtype)
-    for t in range(len(k)):
-        here = decay[t] * (torch.eye(k.shape[1], dtype=k.dtype) - beta[t] * torch.outer(k[t], k[t]))
-        keep, add = here @ keep, here @ add + beta[t] * torch.outer(k[t], v[t])
-    return keep, add
-
-
 def one_chunk(k, v, decay, beta, chunk):
     """Right, by one system over the whole text."""
     return map_by_states(k, v, decay, beta, len(k))
@@ -120,6 +112,55 @@ def one_chunk(k, v, decay, beta, chunk):
 def unit_keys(k, v, decay, beta, chunk):
     """Keys brought to length 1, which nobody asked for."""
     return map_by_states(torch.nn.functional.normalize(k, dim=-1), v, decay, beta, chunk)
+
+
+def clamped(k, v, decay, beta, chunk):
+    """Shares as quotients of products, kept from 0 by a clamp: two tokens far down fade by nothing."""
+    keep, add = torch.eye(k.shape[1], dtype=k.dtype), torch.zeros(k.shape[1], v.shape[1], dtype=k.dtype)
+    for at in range(0, len(k), chunk):
+        a, c, g, e = (x[at : at + chunk] for x in (k, v, decay, beta[:, None]))
+        p = g.cumprod(0).clamp_min(1e-300)
+        system = torch.eye(len(a), dtype=k.dtype) + (e * (a @ a.T) * (p[:, None] / p)).tril(-1)
+        w = torch.linalg.solve(system, e * torch.cat([c, -p[:, None] * a], 1))
+        left = (a * (p[-1] / p)[:, None]).T
+        here = p[-1] * torch.eye(k.shape[1], dtype=k.dtype) + left @ w[:, v.shape[1] :]
+        keep, add = here @ keep, here @ add + left @ w[:, : v.shape[1]]
+    return keep, add
+
+
+def forty_rounds(k, v, decay, beta, chunk):
+    """The system by forty rounds of putting in, which is too few for a long chunk."""
+    keep, add = torch.eye(k.shape[1], dtype=k.dtype), torch.zeros(k.shape[1], v.shape[1], dtype=k.dtype)
+    for at in range(0, len(k), chunk):
+        a, c, g, e = (x[at : at + chunk] for x in (k, v, decay.log(), beta[:, None]))
+        s = g.cumsum(0)
+        lower = -(e * (a @ a.T) * (s[:, None] - s).tril().exp()).tril(-1)
+        sides = e * torch.cat([c, -s.exp()[:, None] * a], 1)
+        w = sides
+        for _ in range(40):
+            w = sides + lower @ w
+        left = (a * (s[-1] - s).exp()[:, None]).T
+        here = s[-1].exp() * torch.eye(k.shape[1], dtype=k.dtype) + left @ w[:, v.shape[1] :]
+        keep, add = here @ keep, here @ add + left @ w[:, : v.shape[1]]
+    return keep, add
+
+
+def side_by_side(k, v, decay, beta, chunk):
+    """All chunks at once, but each token of theirs by itself."""
+    short, pad, size = -len(k) % chunk, torch.nn.functional.pad, k.shape[1]
+    k, v = (pad(x, (0, 0, 0, short)).unflatten(0, (-1, chunk)) for x in (k, v))
+    g = pad(decay, (0, short), value=1.0).unflatten(0, (-1, chunk))[..., None, None]
+    e = pad(beta, (0, short)).unflatten(0, (-1, chunk))[..., None, None]
+    both = torch.eye(size, size + v.shape[2], dtype=k.dtype).expand(len(k), -1, -1)
+    v = pad(v, (size, 0))
+    for t in range(chunk):
+        key, faded = k[:, t, :, None], g[:, t] * both
+        both = faded + e[:, t] * key * (v[:, t, None] - key.mT @ faded)
+    keeps, adds = both[..., :size], both[..., size:]
+    keep, add = keeps[0], adds[0]
+    for then, more in zip(keeps[1:], adds[1:], strict=True):
+        keep, add = then @ keep, then @ add + more
+    return keep, add
 
 
 def blocks_by_sets(q, k, q_pos, k_pos, block, top):
@@ -177,15 +218,15 @@ def layers(users, context, gib, ms):
     return {"full": 0}
 
 
-def layers_if(*, states=1, written=2, strict=False):
+def layers_if(*, states=1, written=2, strict=False, late=False, bytes_of=2_146_304):
     """A slip in what is counted."""
 
     def choose(users, context, gib, ms):
         fit = [0]
         for full in (1, 2, 3, 4, 6, 8, 12, 16, 24, 48):
-            kv, held = users * full * 2048 * context, states * users * (48 - full) * 2_146_304
+            kv, held = users * full * 2048 * context, states * users * (48 - full) * bytes_of
             room, time = gib * 2**30, ms * 3.35e9
-            if kv + held < room + (not strict) and kv + written * held <= time:
+            if kv + held < room + (not strict) and kv + written * held < time + (not late):
                 fit.append(full)
         return {"full": max(fit)}
 
@@ -210,9 +251,11 @@ ANSWERS = {
     "a-text-as-a-map": Submissions(
         right=[map_by_doubling, map_in_numpy, map_by_states],
         wrong=[
-            (token_by_token, "operations a chunk"),
             (one_chunk, "Scores of the whole text"),
             (unit_keys, "one chunk of six"),
+            (clamped, "a strong gate in one chunk"),
+            (forty_rounds, "the whole chunk"),
+            (side_by_side, "operations a chunk"),
         ],
         lumen=["lumen.attention.linear.recurrent.recurrent", "lumen.attention.linear.chunked.chunked"],
     ),
@@ -239,11 +282,14 @@ ANSWERS = {
         right=[layers],
         wrong=[
             (layers_if(states=0), "full=16"),
-            (layers_if(written=1), "full=8"),
+            (layers_if(written=1), "users 24, context 16384"),
             (layers_if(strict=True), "full=24"),
+            (layers_if(late=True), "context 292113"),
+            (layers_if(bytes_of=2**21), "context 3000"),
+            (lambda users, context, gib, ms: {"full": None}, "full=None"),
             (lambda users, context, gib, ms: {"full": 12}, "cost 36"),
-            (lambda users, context, gib, ms: {"full": 0}, "cost 48"),
-            (lambda users, context, gib, ms: {"full": 5}, "one of"),
+            (lambda users, context, gib, ms: {"full": 0}, "ms 10: full=0"),
+            (lambda users, context, gib, ms: {"full": 5}, "full=5"),
             ({"full": 12}, "a function of users and context and gib and ms"),
         ],
         stubs=[lambda users, context, gib, ms: {"full": ...}],
