@@ -272,6 +272,7 @@ def digits_right(
     )
 
 
+# %% tags=["hide-input"]
 shares = {
     (telling, rule): digits_right(rule, **how)
     for telling, how in ch14.TELLINGS.items()
