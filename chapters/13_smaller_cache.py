@@ -21,9 +21,9 @@
 # </div>
 
 # %% [markdown]
-# A prompt of 512 tokens: two pages of Shakespeare, and between two lines of his one that is not, such as *The pass number of Oslo
-# is 48173*. At the end somebody asks for it, and SmolLM2 answers. It has the keys and values of all 512 tokens in its cache, and
-# most of them have nothing to do with Oslo. So let us keep a fifth of them and ask again.
+# A prompt of 512 tokens: two pages of Shakespeare, cut open somewhere for a sentence that is not his, the pass number of a city. At
+# the end somebody asks for it, and SmolLM2 answers. It has the keys and values of all 512 tokens in its cache, and most of them have
+# nothing to do with that city. So let us keep a fifth of them and ask again.
 #
 # **Throw away 80 % of the cache. Which 80 %?**
 #
@@ -32,7 +32,7 @@
 # - say what a cache takes in 8, 4 or 2 bits with its scales, or with a budget of keys, and how many users that makes;
 # - give keys and values the scales that suit them, and say why they differ;
 # - foretell from where attention goes what a window, H2O, SnapKV and Quest will forget;
-# - compare kinds by their bytes and two measures, each of which misses what the other sees.
+# - compare kinds by their bytes and two measures that need not agree.
 #
 # Needs: [the cache of keys and values](04_kv_cache.ipynb), [fewer KV heads](12_fewer_kv_heads.ipynb), which made the cache smaller
 # before training. Here the model is what it is.
@@ -82,7 +82,6 @@ from lumen.cache import (
     KiviStore,
     QuantCache,
     StaticCache,
-    WindowCache,
 )
 from lumen.cache.evict_rules import (
     H2O,
@@ -198,7 +197,7 @@ markdown(ch13.opening_story(opening, numbers[2]))
 # $$ o - o' = \varepsilon\, (\bar v - o') $$
 #
 # A key may go if its weight is small, or if its value says what the others say. Scores of the keys that stay are what they
-# were: each keeps the position at which it was turned.
+# were: each key was turned by its position before it was stored ([RoPE](https://arxiv.org/abs/2104.09864)).
 
 
 # %%
@@ -258,21 +257,6 @@ ch13.places_figure(first, newest, NEAR)
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 markdown(ch13.places_story(first, newest, NEAR, short, most))
-
-# %% [markdown]
-# A shorter prompt, and five of the model's ninety KV heads. Shaded is what the tokens of the *answer* read, 4, 8, 1, 7, 3; the rules
-# have to choose before that. Each rule is explained below. Try how much of the shading they catch, and in which heads it is easy.
-
-# %% tags=["hide-input", "nbval-ignore-output"]
-HARBOUR = (
-    "The harbour of Oslo has a gate, and whoever wants to pass it by "
-    "night must know a number. The pass number of Oslo is 48173. Ships "
-    "that do not know it wait outside until the morning, with their "
-    "lamps lit, and the crews tell each other stories. What is the pass "
-    "number of Oslo? The pass number of Oslo is"
-)
-HEADS = [(17, 1), (14, 1), (5, 2), (11, 0), (25, 1)]
-Eviction.of(model, tokenizer, HARBOUR, " 48173.", HEADS, budget=24)
 
 # %% [markdown]
 # **A rule that drops keys is a forecast of what will be asked.** A cache that drops *bits* instead makes no forecast: it is a little
@@ -365,7 +349,7 @@ of_values = [spread(one.v) for one in given.values()]
 ch13.channels_figure(of_keys, of_values)
 
 # %% [markdown]
-# Some channels of the keys are large for *every* token. A scale by token must reach them, and leaves few codes to the quiet
+# Some channels of the keys are large for *almost every* token. A scale by token must reach them, and leaves few codes to the quiet
 # ones. A scale by *channel*, over a group of tokens, gives the large ones a large step and the quiet ones a small step.
 # KIVI does so for keys, and keeps one by token for values ([Liu and others, 2024](https://arxiv.org/abs/2402.02750),
 # section 3.2).
@@ -397,8 +381,9 @@ for bits, dim in ((8, 1), (4, 1), (2, 1), (2, 2)):
 
 # %% [markdown]
 # By channel there is a catch. In [decode](../book/glossary.md#term-decode) one token comes at a time, and a step over 32 tokens is
-# known when the 32nd is there. So the newest tokens stay whole until their group is full, never more than a group less one: the
-# first exercise builds that, and its check wants the same codes however the tokens come.
+# known when the 32nd is there. So the newest tokens stay whole until their group is full, a group less one at most: the first exercise
+# builds that, and its check wants the same codes however the tokens come. (The bytes above count two groups: a server that takes
+# tokens back may need the group before.)
 #
 # Two bits, four codes: now it shows. Keys and values of the third prompt, layer by layer, each rounded both ways, and what it does to
 # the output of attention.
@@ -427,7 +412,7 @@ table(*ch13.errors_table(errors))
 markdown(ch13.two_bits_story(errors, quality))
 
 # %% [markdown]
-# ## Predict: the first tokens leave
+# ## Predict: a sliding window
 #
 # Now fewer keys, and the simplest rule: a [sliding window](../book/glossary.md#term-sliding-window). The newest $w$ stay. It is less
 # of a loss than it looks, since a token of layer 2 has read what layer 1 knew: each layer reaches $w - 1$ tokens further back. Over $L$
@@ -439,13 +424,13 @@ markdown(ch13.two_bits_story(errors, quality))
 markdown(ch13.reach_story())
 
 # %% [markdown]
-# SmolLM2 was not trained so. One text of 768 tokens, a window of 256: from token 257 on, what is forgotten is the very beginning,
-# the first tokens of the text, hundreds of tokens away.
+# SmolLM2 was not trained so. One text of 768 tokens, a window of 256: from token 257 on, the oldest tokens are forgotten one after
+# another.
 
 # %% tags=["predict"]
 my_window = guess(
     "13-window",
-    "Perplexity from there on, in times that of the full cache?",
+    "Perplexity behind token 256, in times that of the full cache?",
     unit="×",
 )
 
@@ -477,17 +462,21 @@ def nats(cache, text=TEXT):
 # %% tags=["measure", "nbval-ignore-output"]
 windows = {
     "everything": StaticCache.for_model(model, 1, len(TEXT)),
-    "the newest": WindowCache.for_model(model, 1, WINDOW),
-    "first 4 and newest": WindowCache.for_model(model, 1, WINDOW - 4, 4),
-    "first one and newest": WindowCache.for_model(model, 1, WINDOW - 1, 1),
-    "four others and newest": EvictingCache.for_model(
-        model, 1, WINDOW, Others()
-    ),
+    **{
+        name: EvictingCache.for_model(model, 1, WINDOW, rule)
+        for name, rule in (
+            ("the newest", Newest()),
+            ("first 4 and newest", SinksAndNewest(4)),
+            ("first one and newest", SinksAndNewest(1)),
+            ("four others and newest", Others()),
+        )
+    },
 }
 curves = {name: nats(cache) for name, cache in windows.items()}
 line_break = tokenizer.encode("\n", add_special=False)
 curves["a line break first"] = nats(
-    WindowCache.for_model(model, 1, WINDOW - 1, 1), line_break + TEXT[1:]
+    EvictingCache.for_model(model, 1, WINDOW, SinksAndNewest(1)),
+    line_break + TEXT[1:],
 )
 behind = {
     name: Losses(tuple(curve[WINDOW // PART :]), PART)
@@ -512,10 +501,11 @@ markdown(ch13.window_story(ratios, WINDOW) + ch13.sinks_published())
 ch13.window_figure(curves, PART, WINDOW)
 
 # %% [markdown]
-# To keep the first few tokens is StreamingLLM, and so is the explanation
-# ([Xiao and others, 2023](https://arxiv.org/abs/2309.17453), section 3): the weight that heads have no use for went to the first
-# token. Without it the softmax gives that weight to the others, and their values are not short. The sink brings back most of the
-# fluency, and nothing else: what has left the window is gone.
+# To keep the first few tokens is StreamingLLM. Its authors explain it so
+# ([Xiao and others, 2023](https://arxiv.org/abs/2309.17453), section 3.1): a softmax has to put its weight somewhere. Heads that find
+# nothing put it on the first token, whatever that says, since every query can see it: an
+# [attention sink](../book/glossary.md#term-attention-sink). When it has left, the softmax gives that weight to others. With the sink
+# the window still forgets: what has left it is gone.
 #
 # ## Keys that earn their place
 #
@@ -586,6 +576,7 @@ RULES = {
     "snapkv, wide": lambda budget: SnapKV(32, kernel=13),
     "told": lambda budget: Told(),
 }
+HALF = "newest, half"  # what H2O has without its heavy hitters
 
 
 def of_sentence(cache):
@@ -608,6 +599,8 @@ for share in (0.5, 0.2):
         cut = read.choosing(budget, rule(budget))
         stayed[name, share] = of_sentence(cut)
         said[name, share] = answers(cut, hidden)
+    cut = read.choosing(int(share * LENGTH) // 2, Newest())
+    said[HALF, share] = answers(cut, hidden)
 for name in ("kivi", "kivi-2"):
     coded = in_codes(QUANT_FORMATS[name])(model, len(asked), LENGTH + 16)
     said[name, 1.0] = answers(coded, feed(model, coded, prompts))
@@ -625,10 +618,28 @@ reveal(
 table(*ch13.found_table(said, numbers))
 
 # %% tags=["reveal", "nbval-ignore-output"]
-markdown(ch13.found_story(said, numbers, stayed))
+digits_at = [n.at[1] - len(n.answer) - 2 for n in asked]
+inside = sum(at >= LENGTH // 2 for at in digits_at)
+markdown(ch13.found_story(said, numbers, stayed, inside))
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 callout("takeaway", ch13.takeaway(right))
+
+# %% [markdown]
+# Try the rules yourself: a shorter prompt with another city, and five of the model's ninety KV heads. Shaded is what the tokens of the
+# *answer* read, 4, 8, 1, 7, 3; the rules have to choose before that. How much of the shading do they catch, and in which heads is it
+# easy?
+
+# %% tags=["hide-input", "nbval-ignore-output"]
+HARBOUR = (
+    "The harbour of Oslo has a gate, and whoever wants to pass it by "
+    "night must know a number. The pass number of Oslo is 48173. Ships "
+    "that do not know it wait outside until the morning, with their "
+    "lamps lit, and the crews tell each other stories. What is the pass "
+    "number of Oslo? The pass number of Oslo is"
+)
+HEADS = [(17, 1), (14, 1), (5, 2), (11, 0), (25, 1)]
+Eviction.of(model, tokenizer, HARBOUR, " 48173.", HEADS, budget=24)
 
 # %% [markdown]
 # Five numbers are few. The published run asks more, in prompts of up to 2,048 tokens:
@@ -642,7 +653,8 @@ else:
 
 # %% [markdown]
 # And it hides the question. Where many questions will be asked about one document, the cache is cut when none of them is known.
-# This is how kvpress, a collection of such rules, ranks them, on a larger model and on more kinds of questions:
+# Beside our needles stand scores that [kvpress](https://github.com/NVIDIA/kvpress), a library of such rules, has published: another
+# model, and more kinds of questions. H2O's mean divides what a key got by the number of queries that could read it.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 if published is not None:
@@ -711,13 +723,16 @@ markdown(ch13.quest_story(caught, published))
 # ## Bytes, perplexity, needles
 #
 # The kinds of this chapter over the same passages and the same needles, rules and windows at a fifth of the keys, the lowest
-# perplexity first.
+# perplexity first. “Rotated” turns all vectors at random before they are rounded: products are what they were, and what was large
+# in one channel is spread over all ([QuaRot](https://arxiv.org/abs/2404.00456), and the first step of
+# [TurboQuant](https://arxiv.org/abs/2504.19874)).
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 if published is None:
     markdown(ch13.NOT_PUBLISHED)
 else:
     table(*ch13.equal_table(published), stack=True)
+    ch13.equal_figure(published).show()
     markdown(ch13.equal_story(published))
 
 # %% [markdown]
@@ -727,8 +742,8 @@ else:
 #
 # ## Where it loses
 #
-# **Short contexts, few users.** A smaller cache makes a step faster by what the step no longer reads. Llama-3-8B in 16 bits, a
-# fifth of the cache, by the bytes alone:
+# **Short contexts, few users.** A smaller cache makes a step faster by what the step no longer reads. Llama-3.1-8B (Llama-3-8B's
+# shape with a longer context) in 16 bits, a fifth of the cache, by the bytes alone:
 
 # %% tags=["hide-input", "nbval-check-output"]
 table(*ch13.step_table())
@@ -768,7 +783,7 @@ model.hidden(tokens[:, :100], None, cache)
 try:
     cache.rewind([90])
 except ValueError as error:
-    print(str(error).split(". ")[0])
+    print(str(error).split(",")[0])
 
 # %% [markdown]
 # So `lumen serve --kv-cache window:N+S` refuses a prefix cache beside it. Codes are nobody's forecast: `--kv-cache int8` shares prefixes like
@@ -781,7 +796,7 @@ except ValueError as error:
 # | perplexity alone | "a fifth of the keys is nearly free" | needles [beside it](#bytes-perplexity-needles) |
 # | the question in sight | a rule that keeps what was asked for looks wise | asked [both ways](#predict-five-numbers) |
 # | equal counts, unequal bytes | "Quest keeps a fifth" | bytes [held and read](#bytes-perplexity-needles), told apart |
-# | a text in one forward | nothing is lost, whatever the rule | keys leave [behind it](#keys-that-earn-their-place), so tokens are fed one by one |
+# | a text in one forward | nothing is lost, whatever the rule | keys leave [behind it](#keys-that-earn-their-place), so texts are read in steps of a few tokens |
 #
 # ## Play
 #
@@ -793,9 +808,8 @@ lab = attention_lab(model, tokenizer)
 # %% [markdown]
 # ## In production
 #
-# Every server here offers eight bits, and four where a kernel reads them. Windows come with the model. Rules that evict by
-# attention are rare in servers: they want weights that fused kernels never write, and heads that keep different tokens do not fit
-# a table of blocks.
+# Four servers and a library, kvpress. The servers' flags below are about bits and windows; none evicts by attention. Such rules want
+# weights that fused kernels never write, and heads that keep different tokens do not fit a table of blocks.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 production_table(ch13.PRODUCTION)
@@ -839,6 +853,7 @@ provenance(
     session,
     notes=[
         "SmolLM2-135M-Instruct, fp32; five needles in prompts of 512 tokens, "
-        "seed 0; four passages of held-out Shakespeare"
+        "seed 0; four passages of Shakespeare, "
+        "from the last twentieth of each play"
     ],
 )

@@ -64,7 +64,8 @@ grader = lumen.grading.for_chapter("13")
 #
 # - `codes` (G, group, D), uint8: the G groups that are full, counted from the first token;
 # - `step` and `low`, both (G, 1, D): for each group and channel the smallest value, and the largest less the smallest over
-#   $2^{bits} - 1$. Where a channel does not vary within a group its step is 1. A key is read as `codes * step + low`;
+#   $2^{bits} - 1$. Where a channel does not vary within a group its step is 1. A key is read as `codes * step + low`,
+#   so neither is rounded;
 # - `rest` (r, D): the newest tokens, whole. They are always fewer than `group`.
 #
 # Return what is held when `new` has come. Codes are rounded to the nearest. Groups that were full before stay bit for bit what they
@@ -408,7 +409,7 @@ grader.check("cache-claims", cache_claims)
 #
 # **Decide** · difficulty 4 of 5 · importance 5 of 5 · 15 minutes · 4 points
 #
-# Llama-3-8B has 32 layers and 8 KV heads, and for each a key and a value of 128 numbers a token. Suppose that you had measured
+# Llama-3.1-8B has 32 layers and 8 KV heads, and for each a key and a value of 128 numbers a token. Suppose that you had measured
 # these losses on your own texts:
 #
 # | form | how a number is stored | perplexity | needles found |

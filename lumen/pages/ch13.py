@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lumen import cost
 from lumen.bench import Estimate, NoEvidence, load_evidence, says, sentence, wilson
 from lumen.bench.numbers import percent, size
-from lumen.cache.quant_format import QUANT_FORMATS, SCALE_BYTES, QuantFormat
+from lumen.cache.quant_format import QUANT_FORMATS, SCALE_BYTES, WHOLE_BLOCKS, QuantFormat
 from lumen.config import CONFIGS
 from lumen.explore.figures.theme import figure, log_axis, nice_ticks, palette
 from lumen.explore.prose.boxes import milliseconds
@@ -38,6 +38,7 @@ TARGET = 0.5  # what the course allows 8 bits: percent of perplexity
 NAMES = {
     "full": "everything",
     "newest": "the newest",
+    "newest, half": "the newest, half as many",
     "sinks": "the first 4 and the newest",
     "random": "at random",
     "key norm": "short keys",
@@ -139,15 +140,13 @@ def places_story(
     lengths: Sequence[float],
     most: Sequence[Heaviest],
 ) -> str:
-    """`lengths`: by layer, how long the first token's value is, over the median of the others'."""
+    """`lengths`: by layer, how long the first token's value is, over the median of the others'. Why so much weight lies
+    there is told behind the window's prediction."""
     rest = statistics.median(1 - a - b for a, b in zip(first, newest, strict=True))
     return (
-        "A softmax has to put its weight somewhere. Heads that find nothing put it on the first token, whatever that "
-        "says, since every query can see it: so [Xiao and others](https://arxiv.org/abs/2309.17453) explain it, "
-        "section 3.1. Its value is short, in the median layer "
-        f"{percent(statistics.median(lengths))} of the others' length, so that weight on it adds little: an "
-        f"[attention sink](../book/glossary.md#term-attention-sink).{elsewhere(most)} What remains for all that lies "
-        f"between the first token and the newest {near} is {percent(rest)}, in the median layer. In there is the pass "
+        f"The first token's value is short: in the median layer {percent(statistics.median(lengths))} of the others' "
+        f"length.{elsewhere(most)} What remains for all that lies between the first token and the newest {near} is "
+        f"{percent(rest)}, in the median layer. In there is the pass "
         "number."
     )
 
@@ -160,7 +159,7 @@ def elsewhere(most: Sequence[Heaviest]) -> str:
     (at, token), layers = Counter(others).most_common(1)[0]
     plural = "s" if layers > 1 else ""
     return (
-        f" Not every layer has it at the front: in {layers} layer{plural} the most read key is that of "
+        f" Not every layer reads the front most: in {layers} layer{plural} the most read key is that of "
         f"“{token.strip()}”, token {at + 1}."
     )
 
@@ -201,10 +200,10 @@ def bytes_story() -> str:
     open_ = form.open_bytes(MODEL, "bf16", GROUP)
     return (
         f"Two bits are {bits_of(form):.3g} with their scales ({2 * SCALE_BYTES} bytes for every {GROUP} numbers): "
-        "every "
-        f"key in {percent(bits_of(form) / PLAIN_BITS)} of the bytes, or {percent(FIFTH)} of the keys whole. The last "
-        f"blocks of KIVI stay whole for a while, {size(open_)} a user here, which is why fewer of its users fit than "
-        "the column of bytes says."
+        f"every key in {percent(bits_of(form) / PLAIN_BITS)} of the bytes, or {percent(FIFTH)} of the keys whole. "
+        f"KIVI, [explained below](#whose-step), keeps its last {WHOLE_BLOCKS} blocks of {GROUP} tokens whole, "
+        f"{size(open_)} a user here, so fewer of its users fit than the column of bytes says. A fifth of the keys is "
+        "what stays of a prompt that has been read; while one is read, all of it is held."
     )
 
 
@@ -334,14 +333,18 @@ def window_over_full(est: Estimate, name: str) -> str:
     )
 
 
+READ = 32  # tokens of a step
+
+
 def window_title(ratio: Estimate, tokens: int) -> str:
-    return f"With {tokens} tokens gone, {ratio.value:.1f} times the perplexity"
+    return f"As up to {tokens} tokens go, {ratio.value:.1f} times the perplexity"
 
 
 def window_story(ratios: Mapping[str, Estimate], newest: int) -> str:
     """`ratios`: perplexity of each kind over the full cache's, behind the window."""
     return (
-        f"All of them hold {newest} keys. {window_over_full(ratios['the newest'], 'Without the first tokens')}. "
+        f"One text, read {READ} tokens at a time; all of them keep {newest} keys between two steps. "
+        f"{window_over_full(ratios['the newest'], 'Without the first tokens')}. "
         f"{window_over_full(ratios['first 4 and newest'], 'With the first four of them kept')}, and "
         f"{window_over_full(ratios['first one and newest'], 'with a single one')}. **Two controls.** "
         f"{window_over_full(ratios['four others and newest'], 'With four tokens from the middle kept instead')}. "
@@ -404,7 +407,8 @@ def sinks_published() -> str:
         f"\n\nThe published run has {setting['texts']} texts of {setting['length']:,} tokens and windows of {far}. "
         f"Behind the window, over the full cache: {ratio['window']} without the first tokens, "
         f"{ratio['window and sinks']} with four of them. Distances counted inside the cache, as StreamingLLM does for "
-        f"texts longer than a model knows: {ratio['window and sinks, inside']}."
+        f"texts longer than a model knows: {ratio['window and sinks, inside']}, and without the first tokens "
+        f"{ratio['window, inside']}."
     )
 
 
@@ -476,17 +480,19 @@ def found_table(said: Answers, numbers: Sequence[str]) -> Table:
     return rows, ["rule", *heads], "l" + "r" * len(heads)
 
 
-def found_story(said: Answers, numbers: Sequence[str], stayed: Mapping[tuple[str, float], float]) -> str:
+def found_story(
+    said: Answers, numbers: Sequence[str], stayed: Mapping[tuple[str, float], float], inside: int
+) -> str:
+    """`stayed`: the share of the sentences' keys that was kept; `inside`: how many numbers stand in the newest half."""
     right = {key: sum(some) for key, some in right_answers(said, numbers).items()}
     whole, half = len(numbers), 0.5
     first = (
-        f"The full cache finds {right['full', 1.0]} of {whole}. The newest half finds {right['newest', half]}: so many "
-        f"numbers stand in it. Told where the number is, a cache with {percent(FIFTH)} of the keys finds "
-        f"{right['told', FIFTH]}, so there would have been room. How much of the sentence was kept, on average over "
-        f"layers and heads, with half of the keys: by chance {percent(stayed['random', half])}, by H2O "
-        f"{percent(stayed['h2o', half])}, by SnapKV {percent(stayed['snapkv', half])}. H2O adds up what was read "
-        "*until "
-        f"now*; SnapKV what the question reads."
+        f"The full cache finds {right['full', 1.0]} of {whole}. In the newest half stand {inside}, and it finds "
+        f"{right['newest', half]}. Told where the number is, a cache with {percent(FIFTH)} of the keys finds "
+        f"{right['told', FIFTH]}. How much of the sentence was kept, on average over layers and heads, with half of "
+        f"the keys: by chance {percent(stayed['random', half])}, by H2O {percent(stayed['h2o', half])}, by SnapKV "
+        f"{percent(stayed['snapkv', half])}. H2O spends half of its budget on the newest keys: those alone find "
+        f"{right['newest, half', half]}, with the heavy hitters beside them {right['h2o', half]}."
     )
     bits = (
         f"Beside them all keys in fewer bits. KIVI's four, {percent(bits_of(QUANT_FORMATS['kivi']) / PLAIN_BITS)} "
@@ -500,15 +506,15 @@ def found_story(said: Answers, numbers: Sequence[str], stayed: Mapping[tuple[str
 def _neighbours(said: Answers, numbers: Sequence[str], right: Mapping[tuple[str, float], int]) -> str:
     """An answer of SnapKV that begins well, if there is one, and the control: a wider kernel."""
     begun = [
-        f"With {percent(FIFTH)} of the keys SnapKV answers “{' '.join(text.split())}” for {number}. "
-        for text, number in zip(said["snapkv", FIFTH], numbers, strict=True)
+        f"With {percent(FIFTH)} of the keys SnapKV answers “{' '.join(text.split())}” where prompt {i} hides {number}. "
+        for i, (text, number) in enumerate(zip(said["snapkv", FIFTH], numbers, strict=True), 1)
         if 1 < digits(text, number) < len(number)
     ]
     return (
         f"{begun[0] if begun else ''}Of what its queries read SnapKV keeps three neighbours on each side. **Control:** "
-        f"with six on each side it finds {right['snapkv, wide', FIFTH]} of {len(numbers)} where it found "
-        f"{right['snapkv', FIFTH]}. Six were chosen after a pilot run had shown which digits are lost: they fit these "
-        "numbers, and nobody knows how long the next answer is."
+        f"with six on each side, a pool of 13, it finds {right['snapkv, wide', FIFTH]} of {len(numbers)} where it "
+        f"found {right['snapkv', FIFTH]}. Six were chosen after a pilot run had shown which digits are lost: they fit "
+        "these numbers, and nobody knows how long the next answer is."
     )
 
 
@@ -530,7 +536,8 @@ def quest_story(weights: Mapping[str, Sequence[float]], kept: Mapping[str, Any] 
     return (
         f"With a page in {round(1 / FIFTH)} the chosen pages hold {percent(bound)} of the last query's attention in "
         f"the median layer; the best so many pages would hold {percent(best)}, the newest {percent(newest)}. Read are "
-        f"{percent(quest_share(FIFTH))} of the bytes, held are all of them and {percent(1 / PAGE)} more.{told}"
+        f"{percent(quest_share(FIFTH))} of the bytes, held are all of them and {percent(1 / PAGE)} more.{told} The "
+        "weight caught in the median layer does not say how many needles are found; what else it takes is not shown."
     )
 
 
@@ -581,10 +588,24 @@ def common_lengths(kept: Mapping[str, Any]) -> list[int]:
     return sorted(set.intersection(*by_kind.values()))
 
 
+def long_share(row: Mapping[str, Any]) -> float:
+    """The share of the bytes that a kind holds of a long prompt: no whole blocks, nothing that came later."""
+    held: float = row["bytes"]["held"]
+    form = QUANT_FORMATS.get(row["kind"])
+    if form is not None:
+        return min(held, bits_of(form) / PLAIN_BITS)
+    return min(held, row["share"]) if row["kind"].startswith("snapkv") else held
+
+
 def equal_rows(kept: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The rows of perplexity to be compared: spellings in bits, and rules and windows at a fifth of the keys."""
     rows = [row for row in kept["perplexity"] if row["share"] in (1.0, FIFTH) and row["kind"] in FORGETS]
     return sorted(rows, key=lambda row: (row["kind"] != "full", estimate(row["ratio"]).value))
+
+
+def tight(cell: str) -> str:
+    """A cell that breaks at no blank."""
+    return cell.replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def interval(est: Estimate, shown: Callable[[float], str]) -> str:
@@ -608,14 +629,16 @@ def equal_table(kept: Mapping[str, Any]) -> Table:
     for row in equal_rows(kept):
         kind, share, held, read = row["kind"], row["share"], row["bytes"]["held"], row["bytes"]["read"]
         found = needles_of(kept, kind, share, lengths=lengths)
-        moved = percent(held) + (f", read {percent(read)}" if read < held - 0.01 else "")
-        ratio = "1" if kind == "full" else interval(estimate(row["ratio"]), times)
+        moved = tight(percent(held)) + (f", read {tight(percent(read))}" if read < held - 0.01 else "")
+        if long_share(row) < held - 0.02:
+            moved += f"; long {tight(percent(long_share(row)))}"
+        ratio = "1" if kind == "full" else tight(interval(estimate(row["ratio"]), times))
         rows.append(
             [
                 named(kind),
                 moved,
                 ratio,
-                spelled(found) if found else "–",
+                tight(spelled(found)) if found else "–",
                 FORGETS[kind],
             ]
         )
@@ -646,35 +669,69 @@ def paired(kept: Mapping[str, Any], a: str, b: str) -> Estimate | None:
 
 def equal_story(kept: Mapping[str, Any]) -> str:
     lengths, sizes = common_lengths(kept), kept["setting"]
-    near = [row for row in equal_rows(kept) if row["bytes"]["held"] <= 1 / 3]
-    best = min(near, key=lambda row: estimate(row["ratio"]).value)
-    asked_of = {row["kind"]: needles_of(kept, row["kind"], row["share"], lengths=lengths) for row in near}
-    found = {kind: hits.value for kind, hits in asked_of.items() if hits}
-    most = [f"“{named(kind)}”" for kind in found if found[kind] == max(found.values())]
+    near = [row for row in equal_rows(kept) if long_share(row) <= 1 / 3]
+    hits = {row["kind"]: needles_of(kept, row["kind"], row["share"], lengths=lengths) for row in near}
+    whole = [f"“{named(kind)}”" for kind, found in hits.items() if found and found.value == 1.0]
     asked = " and ".join(f"{n:,}" for n in lengths)
     parts = [
-        f"Perplexity over {sizes['passages']} passages of held-out Shakespeare, {sizes['prompt']} tokens read and "
-        f"{sizes['scored']} predicted one by one; needles in prompts of {asked} tokens at {len(sizes['depths'])} "
-        "depths, the question in sight. Intervals are of 95 %; – was not asked. SnapKV chooses once, and what comes "
-        "after the prompt is held beside it; of KIVI's the newest blocks are whole, which is much of so short a text; "
-        "Quest reads its first two layers whole.",
-        "Among those that hold at most a third of the bytes the lowest perplexity is that of "
-        f"“{named(best['kind'])}”; most needles, {percent(max(found.values()))}, are found by {', '.join(most)}.",
+        f"Perplexity over {sizes['passages']} passages from the last twentieth of each play, {sizes['prompt']} tokens "
+        f"read and {sizes['scored']} predicted one by one, where the bytes are counted, too; needles in prompts of "
+        f"{asked} tokens at {len(sizes['depths'])} depths, the question in sight, all rules with {percent(FIFTH)} of "
+        "the keys. Intervals are of 95 %; – was not asked. “Long” is the share of a long prompt: SnapKV chooses once, "
+        "and what comes after the prompt is held beside it; of KIVI's the newest blocks are whole, which is much of so "
+        "short a text. Quest reads its first two layers whole. SnapKV pooled over 13 was tuned on such numbers, with "
+        "the question in sight.",
     ]
+    first, second = (row["kind"] for row in near[:2])
+    compared = paired(kept, second, first)
+    if compared:
+        parts.append(
+            "Of those that hold at most a third of a long prompt's bytes, the first two of the table: "
+            f"{one_over_other(compared, named(second), named(first))}. Every needle was found by "
+            f"{', '.join(whole) or 'none of them'}."
+        )
     rules, turned = paired(kept, "h2o", "snapkv, wide"), paired(kept, "int4, rotated", "int4")
-    if rules and {"h2o", "snapkv, wide"} <= found.keys():
+    pair = hits.get("h2o"), hits.get("snapkv, wide")
+    if rules and pair[0] and pair[1]:
+        parts.append(
+            f"Two measures of one pair: {one_over_other(rules, 'H2O', 'SnapKV, pooled over 13')}; of the needles "
+            f"they find {spelled(pair[0])} and {spelled(pair[1])}."
+        )
+    four = next((estimate(row["ratio"]) for row in near if row["kind"] == "int4"), None)
+    if four and (found := hits.get("int4")):
         parts[-1] += (
-            f" **Each measure misses something.** {one_over_other(rules, 'H2O', 'SnapKV pooled over 13')}; of the "
-            f"needles, where both hold {percent(FIFTH)}, they find {percent(found['h2o'])} and "
-            f"{percent(found['snapkv, wide'])}."
+            f" And of one kind: {perplexity_change(rise(four), named('int4'))}; needles found {spelled(found)}."
         )
     if turned:
-        parts.append(
-            "“Rotated” turns all vectors at random first: products are what they were, and what was large in one "
-            "channel is spread over all ([QuaRot](https://arxiv.org/abs/2404.00456), and the first step of "
-            f"[TurboQuant](https://arxiv.org/abs/2504.19874)). In 4 bits, {rotated_over_plain(turned)}."
-        )
+        parts.append(f"In 4 bits, {rotated_over_plain(turned)}.")
     return "\n\n".join(parts)
+
+
+def equal_figure(kept: Mapping[str, Any]) -> go.Figure:
+    """Needles by kind, the kinds in the table's order: the second measure along the first."""
+    lengths = common_lengths(kept)
+    asked = [
+        (named(row["kind"]), found)
+        for row in equal_rows(kept)
+        if (found := needles_of(kept, row["kind"], row["share"], lengths=lengths))
+    ]
+    fig = figure(
+        "Needles found, the kinds in the order of their perplexity", x="needles found (%)", y="", height=460
+    )
+    fig.add_scatter(
+        x=[100 * found.value for _, found in asked],
+        y=[name for name, _ in asked],
+        mode="markers",
+        marker={"color": palette.blue, "size": 10},
+        error_x={
+            "array": [100 * (found.high - found.value) for _, found in asked],
+            "arrayminus": [100 * (found.value - found.low) for _, found in asked],
+            "color": palette.blue,
+        },
+    )
+    fig.update_xaxes(range=[-4, 104])
+    fig.update_yaxes(autorange="reversed", type="category")
+    return fig
 
 
 def grid_figure(kept: Mapping[str, Any], kinds: Sequence[str], share: float = FIFTH) -> go.Figure:
@@ -693,8 +750,10 @@ def grid_figure(kept: Mapping[str, Any], kinds: Sequence[str], share: float = FI
         if any(hits):
             shown[kind] = [100 * statistics.fmean(h) if h else 0.0 for h in hits]
     top = max(shown, key=lambda kind: sum(shown[kind]))
+    tuned = ", tuned on such numbers," if top == "snapkv, wide" else ""  # not measured
     fig = figure(
-        f"With {percent(share)} of the keys “{named(top)}” finds {statistics.fmean(shown[top]):.0f} % of the numbers",
+        f"With {percent(share)} of the keys, the question in sight: “{named(top)}”{tuned} finds "
+        f"{statistics.fmean(shown[top]):.0f} %",
         x="depth of the number (0 start, 1 end)",
         y="numbers found (%)",
         height=400,
@@ -716,36 +775,34 @@ def unseen_table(kept: Mapping[str, Any]) -> Table:
     ours = [s for s in (0.5, 0.1) if s in shares]
     scores = {float(share): row for share, row in theirs.items()}
     rows = []
-    for kind in scores[ours[0]]:
+    for kind in (*scores[ours[0]], "snapkv, wide"):
         cells = []
         for share in ours:
             seen, unseen = (needles_of(kept, kind, share, s) for s in (True, False))
-            cells.append(" / ".join(percent(e.value) if e else "–" for e in (seen, unseen)))
-            cells.append(f"{scores[share][kind]}")
+            cells.append(" / ".join(tight(percent(e.value)) if e else "–" for e in (seen, unseen)))
+            cells.append(f"{scores[share].get(kind, '–')}")
         rows.append([named(kind), *cells])
     heads = [h for s in ours for h in (f"{percent(s)} kept: in sight / not", "kvpress")]
     return rows, ["rule", *heads], "l" + "r" * len(heads)
 
 
 def order_story(kept: Mapping[str, Any]) -> str:
-    """kvpress's order beside ours: whether it is the same, and which pairs our needles tell apart."""
-    lines = []
-    for row in sorted(kept["ranking"], key=lambda row: -row["share"]):
-        verdicts = [verdict for *_, verdict in row["pairs"]]
-        turned = [
-            f"{named(b)} before {named(a)}" for a, b, _, verdict in row["pairs"] if verdict == "reversed"
-        ]
-        order = {True: "kvpress's", False: "not kvpress's"}[row["order"] == row["published"]]
-        lines.append(
-            f"With {percent(row['share'])} of the keys our order is {order}: of {len(verdicts)} pairs, by more than "
-            f"their interval, {verdicts.count('agrees')} the same way, {verdicts.count('reversed')} the other way"
-            + (f" ({'; '.join(turned)})" if turned else "")
-            + f", {verdicts.count('open')} open."
-        )
+    """What kvpress's columns are, and how many of its pairs of rules our needles order by more than their interval."""
+    verdicts = [verdict for row in kept["ranking"] for *_, verdict in row["pairs"]]
+    wide = [
+        f"with {percent(share)} of the keys {spelled(seen)} in sight, {spelled(unseen)} not"
+        for share in (0.5, 0.1)
+        if (seen := needles_of(kept, "snapkv, wide", share))
+        and (unseen := needles_of(kept, "snapkv, wide", share, False))
+    ]
+    tuned = (
+        f" SnapKV, pooled over 13, was tuned with the question in sight: {'; '.join(wide)}." if wide else ""
+    )
     return (
-        f"{' '.join(lines)} A pair is judged by the probability of the right digits, needle by needle; where two rules "
-        "find equally many, so is their order. The two runs differ in model, tasks, length and in how SnapKV pools: "
-        "nothing here tells which of these turns a pair."
+        f"kvpress's columns are scores of 100: {kept['published']['source']}. Of {len(verdicts)} pairs of rules that "
+        f"it ranks our needles order {verdicts.count('agrees')} the same way by more than their interval, "
+        f"{verdicts.count('reversed')} the other way; the others they leave open. The two runs differ in model, tasks, "
+        f"length and in how SnapKV pools, and nothing here tells which of these turns a pair.{tuned}"
     )
 
 
@@ -754,7 +811,8 @@ CONTEXTS = (512, 8192, 131072)
 
 
 def step_table() -> Table:
-    """Bytes of a decode step of Llama-3-8B: the cache's part, and how much less moves with a fifth of the cache."""
+    """Bytes of a decode step of Llama-3.1-8B, which has Llama-3-8B's shape: the cache's part, and how much
+    less moves with a fifth of the cache."""
     rows = []
     weights = cost.weight_bytes(BIG, "bf16")
     for users in (1, 16):
@@ -780,9 +838,9 @@ def codes_over_plain(est: Estimate, context: int) -> str:
 def codes_story(times: Mapping[str, Timing], context: int) -> str:
     ratio = Estimate.ratio(times["8 bits"], times["plain"])
     return (
-        f"{codes_over_plain(ratio, context)}: {milliseconds(times['plain'].median)} plain, "
-        f"{milliseconds(times['8 bits'].median)} in 8 bits. In here every step makes numbers of all codes, writes them "
-        "to memory and reads them again; a kernel that makes them in registers reads only the codes."
+        "In here every step makes numbers of all codes, writes them to memory and reads them again; a kernel that "
+        f"makes them in registers reads only the codes. {codes_over_plain(ratio, context)}: "
+        f"{milliseconds(times['plain'].median)} plain, {milliseconds(times['8 bits'].median)} in 8 bits."
     )
 
 
@@ -793,9 +851,10 @@ def takeaway(right: Right) -> str:
     four, two = (percent(bits_of(QUANT_FORMATS[name]) / PLAIN_BITS) for name in ("kivi", "kivi-2"))
     return (
         f"**Takeaway.** Of {whole} numbers, with a fifth of the keys: H2O finds {found['h2o', FIFTH]}, SnapKV "
-        f"{found['snapkv', FIFTH]}, SnapKV with six neighbours instead of three {found['snapkv, wide', FIFTH]}, a rule "
-        f"that is told where to look {found['told', FIFTH]}. Every key in four bits, {four} of the bytes, forecasts "
-        f"nothing and finds {found['kivi', 1.0]}; in two bits, {two}, {found['kivi-2', 1.0]}."
+        f"{found['snapkv', FIFTH]}, SnapKV pooled over 13, which was tuned on such numbers with the question in sight, "
+        f"{found['snapkv, wide', FIFTH]}, a rule that is told where to look {found['told', FIFTH]}. Every key in four "
+        f"bits, {four} of the bytes, forecasts nothing and finds {found['kivi', 1.0]}; in two bits, {two}, "
+        f"{found['kivi-2', 1.0]}."
     )
 
 
@@ -818,12 +877,13 @@ def recap(
         f"- **A window:** {ratios['the newest']} the full cache's perplexity without the first token, "
         f"{ratios['first one and newest']} with it.",
         f"- **Rules forecast:** H2O found {half['h2o']} numbers with half of the keys, SnapKV {half['snapkv']}; with a "
-        f"fifth SnapKV {fifth['snapkv']}, and {fifth['snapkv, wide']} if it keeps more neighbours. Quest forgets "
-        "nothing, "
-        f"and reads {percent(quest_share(FIFTH))}.",
+        f"fifth SnapKV {fifth['snapkv']}, and {fifth['snapkv, wide']} with a pool that was tuned on such numbers, the "
+        "question in sight.",
+        f"- **Pages:** Quest forgets nothing, and in a layer that selects it reads {percent(quest_share(FIFTH))}.",
     ]
-    if kept is not None:
-        lines.append(f"- **Eight bits:** {target(eight_bits(kept))}.")
+    quest = needles_of(kept, "quest", FIFTH) if kept is not None else None
+    if quest:
+        lines[-1] += f" So it found {spelled(quest)} of the needles."
     return "\n".join(lines)
 
 

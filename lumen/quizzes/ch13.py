@@ -6,7 +6,7 @@ QUESTIONS = [
     {
         "kind": "numeric",
         "question": "Keys and values in 4 bits. 64 numbers share a step and a smallest value of 2 bytes each. How many "
-        "users fit where one of 16 bits did, counted in whole and tenths?",
+        "users fit where one of 16 bits did, on average? To two decimals.",
         "answer": 3.56,
         "tolerance": 0.05,
         "unit": "times as many",
@@ -63,12 +63,11 @@ QUESTIONS = [
             {
                 "text": "Keeping the first token or a few of them, and 511 or so of the newest.",
                 "ok": True,
-                "why": "Heads that find nothing put their weight there, on a short value.",
+                "why": "Heads put much of their weight on the first token, whatever it says.",
             },
             {
                 "text": "Renormalising the weights of what is left.",
-                "why": "The softmax does that already. It is how long values get weight that was meant for a short "
-                "one.",
+                "why": "The softmax does that already: so others get weight that the first token had.",
             },
             {"text": "Counting positions from the start of the window.", "why": "The sink is still gone."},
         ],
@@ -95,27 +94,33 @@ QUESTIONS = [
         ],
     },
     {
-        "kind": "choice",
-        "question": "Somebody reports: “we kept 10 % of the keys, and the loss over whole texts of 4,096 tokens, "
-        "each in "
-        "one forward, is the same to five digits.” What do you think?",
-        "choices": [
-            {"text": "The rule is excellent.", "why": "Any rule would have shown this, a random one, too."},
+        "kind": "numeric",
+        "question": "A rule keeps 410 keys, and keys leave behind each forward. Somebody measures it on texts of 4,096 "
+        "tokens that he feeds in two forwards of 2,048. At which token, counted from 1, can an output first "
+        "differ from that of the full cache?",
+        "answer": 2049,
+        "tolerance": 0,
+        "unit": "",
+        "right": "The first of the second forward. Half of the text never feels the rule; in one forward none would.",
+        "wrong": "Keys leave when a forward is over. Whose queries are the first to miss them?",
+        "slips": [
             {
-                "text": "Nothing had left yet when the loss was computed.",
-                "ok": True,
-                "why": "Keys leave behind the forward that brings them. Feed the text token by token.",
+                "answer": 411,
+                "tolerance": 0,
+                "why": "The first forward still holds all of its keys while it runs.",
             },
             {
-                "text": "The texts are too short.",
-                "why": "Ten times as long in one forward would show as little.",
+                "answer": 2048,
+                "tolerance": 0,
+                "why": "That token is in the first forward, behind which keys leave.",
             },
-            {"text": "Perplexity should have been reported.", "why": "It is e to that loss."},
+            {"answer": 4097, "tolerance": 0, "why": "That would hold for one forward. Here are two."},
         ],
     },
     {
         "kind": "choice",
-        "question": "Quest with pages of 16 reads a tenth of the pages. Which is true of a decode step?",
+        "question": "Quest with pages of 16 reads a tenth of the pages. Which is true of a decode step, in a layer "
+        "that selects?",
         "choices": [
             {
                 "text": "It reads a tenth of the bytes and holds a tenth.",

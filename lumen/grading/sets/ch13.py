@@ -68,7 +68,7 @@ def closed(
     step = step.where(step > 0, 1.0) if safe else step
     numbers = (groups - low) / step
     fresh = [(numbers if cut else numbers.round()).to(torch.uint8), step, low]
-    both = [torch.cat(pair) for pair in zip(codes, fresh, strict=True)] if old else fresh
+    both = [torch.cat(pair) for pair in zip(codes, fresh, strict=True)] if old and dim == 1 else fresh
     return both[0], both[1], both[2], left
 
 
@@ -129,9 +129,15 @@ exercises.add(
 
 
 # debug: the ring ----------------------------------------------------------------------------------
-def _seen(q: Tensor, k: Tensor, v: Tensor, newest: int, sinks: int, slope: float) -> Tensor:
-    far = torch.arange(len(q))[:, None] - torch.arange(len(k))
-    blind = (far < 0) | ((far >= newest) & (torch.arange(len(k)) >= sinks))
+def _seen(
+    q: Tensor, k: Tensor, v: Tensor, newest: int, sinks: int, slope: float, *, inside: bool = False
+) -> Tensor:
+    """A full attention under the mask; `inside`: a mistake, distances count what is held."""
+    at, sunk = torch.arange(len(q))[:, None], torch.arange(len(k)) < sinks
+    far = at - torch.arange(len(k))
+    blind = (far < 0) | ((far >= newest) & ~sunk)
+    if inside:
+        far = far.where(~sunk, at.clamp(max=sinks + newest - 1) - torch.arange(len(k)))
     scores = q @ k.T / q.shape[1] ** 0.5 - slope * far
     return scores.masked_fill(blind, -math.inf).softmax(1) @ v
 
@@ -192,6 +198,8 @@ exercises.add(
             Slip(lambda *a: ringed(*a, blank=False), "Slots that nothing was written to are read as keys of zeros."),
             Slip(lambda *a: ringed(*a, ring=1), "The token itself is one of the newest: the ring has one slot too "
                  "many."),
+            Slip(lambda *a: _seen(*a, inside=True), "That is the distance inside the cache, as StreamingLLM counts. "
+                 "The text's is asked: the query's position less the key's."),
             Slip(lambda *a: ringed(*a, bias=False), "The distance has to be charged: slope times (t - position)."),
         ],
         tolerance=FP64,
@@ -242,6 +250,9 @@ def _unsorted(result: Any) -> Any:
         return result
 
 
+NOBODY = "With `recent` = 0 nobody is safe, not even the newest. Beware of `held[:-0]`, which is empty."
+
+
 def _stream(tokens: int, budget: int, recent: int, heads: int = 3, sharp: float = 1.0) -> Made:
     def make() -> tuple[Any, ...]:
         q, k = sharp * _normal(tokens + heads, tokens, heads, 6), _normal(tokens + 50, tokens, 6)
@@ -265,7 +276,7 @@ exercises.add(
             "sharp attention": _stream(24, 8, 2, sharp=4.0),
             "one query head": _stream(20, 6, 3, heads=1),
             "nine query heads": _stream(18, 5, 2, heads=9),
-            "no newest are kept for their age": _stream(20, 5, 0, sharp=2.0),
+            "no newest are kept for their age": Case(args=_stream(20, 5, 0, sharp=2.0), slip=NOBODY),
             "all but one for their age": _stream(20, 5, 4),
             "a budget of one": _stream(9, 1, 0, sharp=3.0),
             "one token": _stream(1, 3, 1),
@@ -301,14 +312,14 @@ exercises.add(
 # debug: the eviction ------------------------------------------------------------------------------
 def chunked(
     q: Tensor, k: Tensor, v: Tensor, sizes: list[int], budget: int, *, late: bool = True, slots: bool = False,
-    never: bool = False,
+    never: bool = False, largest: bool = False,
 ) -> tuple[Tensor, list[int]]:  # fmt: skip
     """A prompt in chunks, of which `budget` keys of a small norm are kept after each, and its faults."""
     kept, outs, start = torch.empty(0).long(), [], 0
     for size in sizes:
         new = torch.arange(start, start + size)
         held = torch.cat([kept, new])
-        left = held[k[held].norm(dim=1).argsort()[:budget]].sort().values
+        left = held[k[held].norm(dim=1).argsort(descending=largest)[:budget]].sort().values
         read = held if late else left
         place = torch.arange(len(read)) if slots else read
         scores = (q[new] @ k[read].T / q.shape[1] ** 0.5).masked_fill(place > new[:, None], -math.inf)
@@ -362,6 +373,7 @@ exercises.add(
             Slip(lambda *a: chunked(*a, slots=True), "The mask takes the place in memory for the position. When keys "
                  "have left, those behind them stand further to the front."),
             Slip(lambda *a: chunked(*a, late=False, slots=True), "Both faults are still there."),
+            Slip(lambda *a: chunked(*a, largest=True), "Those of the *smallest* norm stay."),
             Slip(lambda *a: chunked(*a, never=True), "Nothing leaves any more: `budget` keys may stay after each "
                  "chunk."),
             Slip(_end, "Keys leave after each chunk, so that later chunks do not read them; not once at the end."),
@@ -385,8 +397,8 @@ exercises.add(
         false="ace",
         why={
             "a": "Scales have bytes: a step and a smallest value for 32 codes are 32 bits more, 5 bits a number, 31 %.",
-            "b": "Where a channel is large for every token, its own scale takes the size out, and the others keep "
-            "their codes. Values show no such channels.",
+            "b": "Where a channel is large for almost every token, its own scale takes the size out, and the others "
+            "keep their codes. Values show few such channels.",
             "c": "What left the window is gone. Reading goes on fluently, but only sinks and the newest are in sight.",
             "d": "All keys stay, and the bounds of the pages come on top. What is saved is reading.",
             "e": "Which keys stay is seen from the end of the prompt: until then all of them are held.",

@@ -202,7 +202,7 @@ ANSWERS = {
     "ring-with-sinks": Submissions(
         right=[without_a_ring, ring_by_modulus],
         wrong=[
-            (distance_in_cache, "one token more"),
+            (distance_in_cache, "distance inside the cache"),
             (lambda *a: without_a_ring(*a[:3], a[3] - 1, *a[4:]), "fills it to the last slot"),
         ],
         lumen=["lumen.attention.core.attention"],
