@@ -686,7 +686,7 @@ def equal_story(kept: Mapping[str, Any]) -> str:
     compared = paired(kept, second, first)
     if compared:
         parts.append(
-            "Of those that hold at most a third of a long prompt's bytes, the first two of the table: "
+            "Of those that hold at most a third of a long prompt's bytes take the first two of the table. "
             f"{one_over_other(compared, named(second), named(first))}. Every needle was found by "
             f"{', '.join(whole) or 'none of them'}."
         )
@@ -694,13 +694,13 @@ def equal_story(kept: Mapping[str, Any]) -> str:
     pair = hits.get("h2o"), hits.get("snapkv, wide")
     if rules and pair[0] and pair[1]:
         parts.append(
-            f"Two measures of one pair: {one_over_other(rules, 'H2O', 'SnapKV, pooled over 13')}; of the needles "
+            f"Two measures of one pair. {one_over_other(rules, 'H2O', 'SnapKV, pooled over 13')}; of the needles "
             f"they find {spelled(pair[0])} and {spelled(pair[1])}."
         )
     four = next((estimate(row["ratio"]) for row in near if row["kind"] == "int4"), None)
     if four and (found := hits.get("int4")):
         parts[-1] += (
-            f" And of one kind: {perplexity_change(rise(four), named('int4'))}; needles found {spelled(found)}."
+            f" Two measures of one kind. {perplexity_change(rise(four), named('int4'))}; needles found {spelled(found)}."
         )
     if turned:
         parts.append(f"In 4 bits, {rotated_over_plain(turned)}.")
@@ -715,8 +715,12 @@ def equal_figure(kept: Mapping[str, Any]) -> go.Figure:
         for row in equal_rows(kept)
         if (found := needles_of(kept, row["kind"], row["share"], lengths=lengths))
     ]
+    every = sum(found.value == 1.0 for _, found in asked)
     fig = figure(
-        "Needles found, the kinds in the order of their perplexity", x="needles found (%)", y="", height=460
+        f"{every} of {len(asked)} kinds find every needle; on top stands the lowest perplexity",
+        x="needles found (%)",
+        y="kind of cache",
+        height=460,
     )
     fig.add_scatter(
         x=[100 * found.value for _, found in asked],
