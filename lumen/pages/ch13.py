@@ -700,7 +700,8 @@ def equal_story(kept: Mapping[str, Any]) -> str:
     four = next((estimate(row["ratio"]) for row in near if row["kind"] == "int4"), None)
     if four and (found := hits.get("int4")):
         parts[-1] += (
-            f" Two measures of one kind. {perplexity_change(rise(four), named('int4'))}; needles found {spelled(found)}."
+            f" Two measures of one kind. {perplexity_change(rise(four), named('int4'))}; needles found: "
+            f"{spelled(found)}."
         )
     if turned:
         parts.append(f"In 4 bits, {rotated_over_plain(turned)}.")
@@ -799,9 +800,9 @@ def order_story(kept: Mapping[str, Any]) -> str:
         if (seen := needles_of(kept, "snapkv, wide", share))
         and (unseen := needles_of(kept, "snapkv, wide", share, False))
     ]
-    tuned = (
-        f" SnapKV, pooled over 13, was tuned with the question in sight: {'; '.join(wide)}." if wide else ""
-    )
+    tuned = ""
+    if wide:
+        tuned = f" SnapKV, pooled over 13, was tuned with the question in sight: {'; '.join(wide)}."
     return (
         f"kvpress's columns are scores of 100: {kept['published']['source']}. Of {len(verdicts)} pairs of rules that "
         f"it ranks our needles order {verdicts.count('agrees')} the same way by more than their interval, "
