@@ -250,7 +250,10 @@ def _unsorted(result: Any) -> Any:
         return result
 
 
-NOBODY = "With `recent` = 0 nobody is safe, not even the newest. Beware of `held[:-0]`, which is empty."
+def sliced(q: Tensor, k: Tensor, v: Tensor, budget: int, recent: int) -> tuple[Tensor, list[int]]:
+    """Looks for the one that leaves among `held[:-recent]`: a mistake where `recent` is 0."""
+    min(range(budget + 1)[:-recent] if len(q) > budget else [0])
+    return hitters(q, k, v, budget, recent)
 
 
 def _stream(tokens: int, budget: int, recent: int, heads: int = 3, sharp: float = 1.0) -> Made:
@@ -276,7 +279,7 @@ exercises.add(
             "sharp attention": _stream(24, 8, 2, sharp=4.0),
             "one query head": _stream(20, 6, 3, heads=1),
             "nine query heads": _stream(18, 5, 2, heads=9),
-            "no newest are kept for their age": Case(args=_stream(20, 5, 0, sharp=2.0), slip=NOBODY),
+            "no newest are kept for their age": _stream(20, 5, 0, sharp=2.0),
             "all but one for their age": _stream(20, 5, 4),
             "a budget of one": _stream(9, 1, 0, sharp=3.0),
             "one token": _stream(1, 3, 1),
@@ -296,6 +299,7 @@ exercises.add(
             Slip(lambda q, k, v, b, r: hitters(q, k, v, b, 0), "The `recent` newest are safe, whatever they got."),
             Slip(lambda q, k, v, b, r: hitters(q, k, v, b - 1, r), "`budget` keys may stay. One leaves when "
                  "there are more than that."),
+            Slip(sliced, "With `recent` = 0 nobody is safe, not even the newest. Beware: `held[:-0]` is empty."),
             Slip(lambda *a: hitters(*a, sign=-1), "The one that was read *least* has to go."),
             Slip(lambda *a: hitters(*a, most=True), "What the heads read is summed; that takes the largest."),
             Slip(lambda *a: hitters(*a, mean=True), "That divides by how many could read it. The sum is asked."),
