@@ -25,13 +25,13 @@
 # it is three operators: a product of queries and keys, a softmax, a product with the values. torch has a single operator for the
 # same thing. Same numbers in, the same products, same numbers out.
 #
-# **The same arithmetic, in a fraction of the time. Where did the rest of it go?**
+# **The same arithmetic. What can one operator save, and how much of that do the bytes explain?**
 #
 # By the end you can
 #
 # - count the bytes that attention moves with its scores written out and in tiles, and say from them which is faster on a GPU;
 # - write a softmax in pieces that is exact, in whatever order the pieces come;
-# - say when tiles save nothing: one query, or a short prompt;
+# - say when tiles save few bytes, one query or a prompt no longer than a head is wide, and what a short prompt may lose all the same;
 # - cut the keys of one query into splits that several cores read at once, and merge what they found.
 #
 # Needs: [the roofline](02_roofline.ipynb), [the cache of keys and values](04_kv_cache.ipynb).
@@ -108,7 +108,7 @@ draw = torch.Generator().manual_seed(0)
 # %% [markdown]
 # ## Three operators
 #
-# Random numbers do: nothing in this chapter's times depends on what they are. No mask yet: every query reads every key.
+# Random numbers do here: the operators do the same work whatever the numbers are. No mask yet: every query reads every key.
 
 
 # %% tags=["hide-input"]
@@ -200,7 +200,11 @@ markdown(
 # forgotten, none of them would have to go to memory. What stands in the way is the softmax: it divides by a sum over the whole row,
 # and before that it subtracts the row's largest score, or `exp` would overflow. Both are known at the end only.
 #
-# So carry three numbers for each query and correct them. After some of the keys let $m$ be the largest score so far,
+# Two scores by hand, 0 and then $\ln 2$, with the values 1 and 4. After the first the largest score is 0, the sum of weights
+# $e^0 = 1$, the weighted value 1. The second is larger by $\ln 2$: what was there shrinks to a half, the new one weighs $e^0 = 1$.
+# The sum is 0.5 + 1 = 1.5, the weighted value 0.5 + 4 = 4.5, and 4.5 / 1.5 = 3. The ordinary softmax has weights 1/3 and 2/3: also 3.
+#
+# So carry three things for each query and correct them. After some of the keys let $m$ be the largest score so far,
 # $\ell$ the sum of $e^{s_i - m}$, and $o$ the sum of $e^{s_i - m}\, v_i$. A tile brings new scores, with a larger $m'$ perhaps:
 #
 # $$
@@ -394,21 +398,29 @@ reveal(
 markdown(ch11.loop_story(times, SHORT, LONG, FEW, TILE, chip))
 
 # %% tags=["reveal", "nbval-ignore-output"]
-ch11.loop_figure(times, BLOCK_Q)
+table(*ch11.controls_table(at, LONG, FEW, TILE))
+
+# %% tags=["reveal", "nbval-ignore-output"]
+ch11.loop_figure(times, FEW)
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-callout("takeaway", ch11.takeaway(first, times, LONG))
+callout("takeaway", ch11.takeaway(times, LONG, chip))
 
 # %% [markdown]
 # On a GPU torch keeps the memory that it once had, so that a warm operator asks nobody for it. The bytes weigh more there, because
-# arithmetic has run away from memory. How much more, at most? The two clocks, by the datasheet, for the same shape (16 bits a number
+# arithmetic has run away from memory. How much more? The two clocks, by the datasheet, for the same shape (16 bits a number
 # on the GPUs; of tiles only inputs and output are counted, as if keys and values that pass again came from a cache):
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 table(*ch11_operators.chips_table(chip, LONG))
 
+# %% tags=["hide-input", "nbval-ignore-output"]
+markdown(ch11_operators.chips_story(times, LONG, chip))
+
 # %% [markdown]
-# Not a measurement, but a ceiling for three operators that reach their roofs: it lets the fused one reach the peak of the arithmetic.
+# No row is a measurement. If three operators reach their roofs it is a ceiling, for it lets the fused one reach the peak of the
+# arithmetic; operators that miss their roofs may leave more to gain. Measured on GPUs, FlashAttention was 2 to 4 times as fast as
+# optimized baselines ([Dao, 2023](https://arxiv.org/abs/2307.08691), abstract).
 # On an H100 FlashAttention-2 reaches 35 % of that peak, FlashAttention-3 up to 75 %
 # ([Shah and others, 2024](https://arxiv.org/abs/2407.08608), abstract).
 #
@@ -429,12 +441,14 @@ peaks = {
     ch11.tiles_of(*TILE): held(tiled),
     ch11.at_a_time(FEW): held(lambda q, k, v: sliced(q, k, v, FEW)),
     ch11.ALL: held(three_operators),
+    ch11.ONE: held(scaled_dot_product_attention),
 }
 table(*ch11.memory_table(peaks, LONG, FEW, TILE))
 
 # %% [markdown]
 # Reckoned are scores and weights of what goes at once (in the loop above: a tile and the one before it) and the output. Counted are
 # the tensors alive at once while it runs, seen after each operator: in tiles the rows and their running sums come on top.
+# What one operator holds while it runs is not seen.
 #
 # ## Half of it is never computed
 #
@@ -568,7 +582,7 @@ two = bench.Estimate.ratio(splits[1], splits[2])
 reveal(
     guess=my_split, model=float(min(2, cores)), measured=two, unit="×",
     what="unsplit over two splits", names=("a core each", "measured"),
-    title=f"Two splits: {two.value:.2g} times as fast", log=False,
+    title=ch11_splits.splits_title(two, 2), log=False,
 )  # fmt: skip
 
 # %% tags=["reveal", "nbval-ignore-output"]
@@ -582,7 +596,7 @@ ch11_splits.splits_figure(splits, cores)
 #
 # Once a tile is all that exists, its arithmetic may be cheaper than the rest of the model's: queries and keys rounded to
 # bytes, one scale for each token, products of bytes summed up in whole numbers. [Tensor cores](../book/glossary.md#term-tensor-core) of an A100 or H100 do that at twice the rate of 16
-# bits. But keys of real models share an offset: some channels are far from zero for *every* token, and a scale that must
+# bits. But keys of real models share an offset: some channels are far from zero for nearly every token, and a scale that must
 # reach them leaves few steps for what tells tokens apart. SageAttention
 # ([Zhang and others, 2024](https://arxiv.org/abs/2410.02367)) subtracts the mean key first. That adds the same number
 # to all scores of a query, and no softmax sees it.
@@ -687,8 +701,8 @@ markdown(ch11_splits.one_query_story(alone, LONG))
 #
 # ## Play
 #
-# Your own tiles. Too small, and it is mostly Python that is measured. Too large (in the recorded runs the last row), and the scores may
-# leave the caches and may need fresh memory; the lab does not tell the two apart.
+# Your own tiles. Small ones take many calls from Python and move more. The scores of large ones may leave the caches and may need
+# fresh memory. The lab does not tell these apart.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 lab = tiles_lab()
@@ -696,7 +710,8 @@ lab = tiles_lab()
 # %% [markdown]
 # ## In production
 #
-# Engines write the scores out only where weights are asked for. What is chosen is the kernel.
+# By default a fused kernel is taken where there is one for chip and model. The plain way is left as an option: `off` in llama.cpp,
+# `VANILLA` in TensorRT-LLM. What is chosen is the kernel.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 production_table(ch11.PRODUCTION)
@@ -705,7 +720,7 @@ production_table(ch11.PRODUCTION)
 # ## Recap
 
 # %% tags=["hide-input", "nbval-ignore-output"]
-markdown(ch11.recap(first, times, LONG, peaks, TILE, splits, cores))
+markdown(ch11.recap(times, LONG, peaks, FEW, TILE, splits, cores))
 
 # %% [markdown]
 # ## Quiz

@@ -211,8 +211,10 @@ def merge_the_splits(
 grader.check("merge-the-splits", merge_the_splits)
 
 # %% [markdown] tags=["solution-only"]
-# The fault with two empty parts is from the field:
-# [FlashInfer pull request 5262](https://github.com/flashinfer-ai/flashinfer/pull/5262). Merging is associative, so the same function
+# Two empty parts that merge to no number are from the field:
+# [FlashInfer issue 4051](https://github.com/flashinfer-ai/flashinfer/issues/4051), open when this was written. By
+# [pull request 5262](https://github.com/flashinfer-ai/flashinfer/pull/5262), open as well, the CUDA kernels mask it already, and the
+# Triton ones do not yet. Merging is associative, so the same function
 # merges tiles, splits, cores and chips.
 
 # %% [markdown]
@@ -370,9 +372,10 @@ grader.check("flash-claims", flash_claims)
 # One user with 32,768 tokens: 663 µs in one piece a head, 46.3 µs in 16 splits.
 #
 # </details>
-# <details><summary>Hint 3: the line</summary>
+# <details><summary>Hint 3: the way</summary>
 #
-# `-(-users * 8 * splits // 132) * (2e-6 + context / splits * 512 / 25.4e9)`, and the merge.
+# Write the time as a function of `splits`: waves (`math.ceil`) times what one wave takes, and the merge. Drop the choices with too
+# few keys; of what is left take the best.
 #
 # </details>
 

@@ -37,10 +37,11 @@ def causal_table(times: Times, block_q: int, block_k: int, cores: int) -> Table:
         left, tiles = tiles_left(tokens, block_q, block_k)
         every, one = causal_shares(took)
         value, low, high = every.texts()
-        rows.append([f"{tokens:,}", f"{left} of {tiles}", f"{left / tiles:.3f}", f"{value} ({low} to {high})",
-                     one.texts()[0]])  # fmt: skip
-    named = "measured" if cores == 1 else f"{cores} cores"
-    return rows, ["tokens", "tiles left", "share", named, "one core"], "rrrrr"
+        row = [f"{tokens:,}", f"{left} of {tiles}", f"{left / tiles:.3f}", f"{value} ({low} to {high})"]
+        rows.append(row if cores == 1 else [*row, one.texts()[0]])
+    if cores == 1:
+        return rows, ["tokens", "tiles left", "share", "measured"], "rrrr"
+    return rows, ["tokens", "tiles left", "share", f"{cores} cores", "one core"], "rrrrr"
 
 
 @sentence(more_words=["longer"], less_words=["saves"])
@@ -63,8 +64,8 @@ def cores_over_one(est: Estimate) -> str:
         "longer rows; what else the cores share is not told apart",
         same="that rows of unlike length keep a core waiting does not show: the share on all cores over that on one "
         "is {estimate}",
-        less="on all cores the share is {size} smaller than on one ({estimate}), so rows of unlike length are no "
-        "cause of a miss",
+        less="on all cores the share is {size} smaller than on one ({estimate}), which does not show that rows of "
+        "unlike length keep a core waiting",
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 QUESTIONS = [
     {
         "kind": "choice",
-        "question": "On a GPU FlashAttention is several times as fast as three operators on a long prompt. What "
-        "does it do less of?",
+        "question": "FlashAttention makes the same products as three operators. What does it do less of on a long "
+        "prompt?",
         "choices": [
             {"text": "Multiplications.", "why": "It makes a few more: the corrections."},
             {
@@ -46,7 +46,7 @@ QUESTIONS = [
     {
         "kind": "choice",
         "question": "A query's largest score so far is 3, with a sum of 2.0. A tile brings the single score 3 + ln 4. "
-        "What is the sum now?",
+        "What is the sum now, relative to the new largest score?",
         "choices": [
             {
                 "text": "6.0",

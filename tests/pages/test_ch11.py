@@ -22,6 +22,7 @@ def test_tiles_under_a_causal_mask_are_those_that_the_loop_computes(tokens, tile
 
 def test_more_work_than_cores_comes_in_waves():
     busy = {row[0]: row[2] for row in ch11_splits.busy_table()[0]}
+    assert busy["17"] == "52 %"  # 136 pieces: a second wave for four of them
     assert busy["64"] == busy["16"] != "100 %"  # 512 pieces are four waves of 132, the last not full
 
 
@@ -33,6 +34,6 @@ def test_a_gain_is_called_lost_only_where_there_was_one():
 
 
 def test_what_is_reckoned_grows_as_its_way_says():
-    peaks = dict.fromkeys((ch11.ALL, ch11.at_a_time(64), ch11.tiles_of(256, 512)), 1)
-    (_, every, *_), (_, few, *_), (_, tiles, *_) = ch11.memory_table(peaks, 4096, 64, (256, 512))[0]
+    peaks = dict.fromkeys((ch11.ALL, ch11.at_a_time(64), ch11.tiles_of(256, 512), ch11.ONE), 1)
+    (_, every, *_), (_, few, *_), (_, tiles, *_), _ = ch11.memory_table(peaks, 4096, 64, (256, 512))[0]
     assert (every, few, tiles) == ("1.13 GiB", "27 MiB", "18 MiB")

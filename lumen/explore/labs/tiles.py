@@ -96,7 +96,9 @@ class TilesLab:
                 "the loop takes", "bytes moved", "scores held", "tiles, skipped"))]  # fmt: skip
             lines.append(
                 "<tr>"
-                + "".join(f'<td style="padding:2px 12px 2px 0">{cell}</td>' for cell in cells)
+                + "".join(
+                    f'<td style="padding:2px 12px 2px 0;white-space:nowrap">{cell}</td>' for cell in cells
+                )
                 + "</tr>"
             )
         heads = "".join(

@@ -60,7 +60,9 @@ exercises.add(
                     Slip(2 * H * (4 * T * D + 6 * T * T) / 1e9, "Scaling is part of the first product here, no "
                          "operator of its own."),
                     Slip(WRITTEN * 2, "A number has 2 bytes here."),
-                    Slip(WRITTEN / 2, "A number has 2 bytes here, not one."),
+                    Slip(WRITTEN / 2, "Either a number was counted with one byte (it has 2), or the two answers are "
+                         "swapped."),
+                    Slip(WRITTEN * 1e9 / 2**30, "GB are 10⁹ bytes here, not 2³⁰."),
                     Slip(WRITTEN / H, "That is one head. There are 16."),
                 ],
             ),
@@ -70,6 +72,7 @@ exercises.add(
                 slips=[
                     Slip(2 * H * 4 * T * D / 1e9, "Keys and values are read once for each row of tiles, not once."),
                     Slip(2 * H * (2 * T * D + T // B_Q * T * D) / 1e9, "Keys *and* values stream past: two matrices."),
+                    Slip(TILED * 1e9 / 2**30, "GB are 10⁹ bytes here, not 2³⁰."),
                     Slip(2 * H * T // B_Q * 2 * T * D / 1e9, "Queries are read and the output is written, once each."),
                 ],
             ),
@@ -344,6 +347,7 @@ def looped(
     top: bool = True,
     stop: bool = False,
     both: bool = True,
+    scale: bool = True,
 ) -> Tensor:
     """Causal attention of the newest queries in tiles of `block` keys, and its faults."""
     new, held, width = q.shape[0], k.shape[0], q.shape[1]
@@ -354,7 +358,9 @@ def looped(
         if start > (new - 1 if stop else at[0] if early else at[-1]):
             break
         keys = torch.arange(start, min(start + block, held))
-        scores = (q @ k[start : start + block].T / width**0.5).masked_fill(keys > at[:, None], -math.inf)
+        scores = (q @ k[start : start + block].T / (width**0.5 if scale else 1)).masked_fill(
+            keys > at[:, None], -math.inf
+        )
         larger = torch.maximum(most, scores.amax(1, keepdim=True)) if top else torch.zeros_like(most)
         weights, factor = (scores - larger).exp(), (most - larger).exp() if top else torch.ones_like(most)
         total = total * (factor if both else 1) + weights.sum(1, keepdim=True)
@@ -397,6 +403,7 @@ exercises.add(
             Slip(lambda *a: looped(*a, shrink=False), "The weighted values have to shrink when a larger score comes, "
                  "as the sum does."),
             Slip(lambda *a: looped(*a, stop=True), "The `break` needs the mended positions, too."),
+            Slip(lambda *a: looped(*a, scale=False), "Scores are divided by the square root of the width."),
             Slip(lambda *a: looped(*a, both=False), "The sum has to shrink, too."),
             Slip(lambda *a: looped(*a, top=False), "Without the largest score subtracted exp overflows."),
             Slip(lambda *a: looped(*a, early=True), "The last query reads farthest: stop where *it* can read no more."),
