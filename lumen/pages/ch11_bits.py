@@ -71,8 +71,8 @@ def bits_story(
 
     return (
         f"In this text the keys' largest numbers, but for the first token's, are {rest:.1f} times smaller without the "
-        f"mean, so their steps are as much finer. The error is divided by {factor('smoothed')} (median over the layers; "
-        f"in {worse} of {len(ranges)} it rises). One key is suspect: the first token's, the "
+        f"mean, so their steps are as much finer. The error is divided by {factor('smoothed')} (median over the "
+        f"layers; in {worse} of {len(ranges)} it rises). One key is suspect: the first token's, the "
         "[sink](../book/glossary.md#term-attention-sink). By the subtraction its largest number becomes "
         f"{1 / first:.1f} times what it was, and so does its step. Three controls: with that one key unrounded the "
         f"factor is {factor('smoothed, first exact')}; with the second key unrounded in its place, "

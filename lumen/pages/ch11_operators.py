@@ -125,8 +125,9 @@ def operators_story(parts: Mapping[str, Timing], whole: Timing, tokens: int, chi
     predicted = clocks(chip, "fp32", tokens)[0]
     last, flops, last_moved = found[-1]
     return (
-        f"{alone_over_whole(beside, milliseconds(statistics.median(alone)))}. The ridge of this machine lies at {ridge:.1f} FLOP per "
-        f"byte, the softmax at {softmax:.1f}. The scores are {size(scores)}; they are written, read, written as "
+        f"{alone_over_whole(beside, milliseconds(statistics.median(alone)))}. The ridge of this machine lies "
+        f"at {ridge:.1f} FLOP per byte, the softmax at {softmax:.1f}. The scores are {size(scores)}; they are written, "
+        "read, written as "
         f"weights and read again. In all {size(moved)} move, for inputs and an output of {size(least)} together: "
         f"{moved / least:.0f} times as much. By the two clocks of chapter 2, operator by operator, the three in a row: "
         + miss(
