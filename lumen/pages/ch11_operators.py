@@ -127,8 +127,7 @@ def operators_story(parts: Mapping[str, Timing], whole: Timing, tokens: int, chi
     return (
         f"{alone_over_whole(beside, milliseconds(statistics.median(alone)))}. The ridge of this machine lies "
         f"at {ridge:.1f} FLOP per byte, the softmax at {softmax:.1f}. The scores are {size(scores)}; they are written, "
-        "read, written as "
-        f"weights and read again. In all {size(moved)} move, for inputs and an output of {size(least)} together: "
+        f"read, written as weights and read again. In all {size(moved)} move, for inputs and an output of {size(least)} together: "
         f"{moved / least:.0f} times as much. By the two clocks of chapter 2, operator by operator, the three in a row: "
         + miss(
             predicted,
@@ -206,10 +205,10 @@ def chips_story(times: Times, tokens: int, chip: Chip) -> str:
     """What the one operator gains on this machine, beside what the two clocks say."""
     written, tiled = clocks(chip, "fp32", tokens)
     fused = Estimate.ratio(times[tokens]["three operators"], times[tokens]["one operator"])
-    return "By the two clocks is not by the clock. One operator against three, on this machine: " + miss(
+    return "One operator against three, on this machine: " + miss(
         written / tiled,
         fused,
         why_low="Bytes by the two clocks are not all of that. Kept memory was tested "
         "[above](#predict-a-loop-in-python); what else differs between these operators is not told apart.",
-        why_high="The one operator does not reach the roofs.",
+        why_high="The one operator is further from its roof than the three are from theirs.",
     )

@@ -78,7 +78,7 @@ def splits_story(times: Mapping[int, Timing], one_core: Mapping[int, Timing], co
             two,
             why_low="That is more than a second core's arithmetic; not told apart here.",
             why_high="A core each counts neither cut nor merge, nor the start of threads, nor memory that cores share, "
-            "nor other work on the machine.",
+            "nor other work on the machine; not told apart here.",
         )
         + f" The control, `torch.set_num_threads(1)`: {cut_cost(cost)}."
     )
