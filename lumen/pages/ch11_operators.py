@@ -127,8 +127,8 @@ def operators_story(parts: Mapping[str, Timing], whole: Timing, tokens: int, chi
     return (
         f"{alone_over_whole(beside, milliseconds(statistics.median(alone)))}. The ridge of this machine lies "
         f"at {ridge:.1f} FLOP per byte, the softmax at {softmax:.1f}. The scores are {size(scores)}; they are written, "
-        f"read, written as weights and read again. In all {size(moved)} move, for inputs and an output of {size(least)} together: "
-        f"{moved / least:.0f} times as much. By the two clocks of chapter 2, operator by operator, the three in a row: "
+        f"read, written as weights and read again. In all {size(moved)} move, for inputs and an output of {size(least)} "
+        f"together: {moved / least:.0f} times as much. By the two clocks of chapter 2, operator by operator, the three in a row: "
         + miss(
             predicted,
             whole,
@@ -208,7 +208,7 @@ def chips_story(times: Times, tokens: int, chip: Chip) -> str:
     return "One operator against three, on this machine: " + miss(
         written / tiled,
         fused,
-        why_low="Bytes by the two clocks are not all of that. Kept memory was tested "
-        "[above](#predict-a-loop-in-python); what else differs between these operators is not told apart.",
+        why_low="The three operators are further from their roofs than the one is from its. Kept memory was tested "
+        "[above](#predict-a-loop-in-python); what else differs is not told apart.",
         why_high="The one operator is further from its roof than the three are from theirs.",
     )
