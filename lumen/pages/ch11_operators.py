@@ -127,8 +127,9 @@ def operators_story(parts: Mapping[str, Timing], whole: Timing, tokens: int, chi
     return (
         f"{alone_over_whole(beside, milliseconds(statistics.median(alone)))}. The ridge of this machine lies "
         f"at {ridge:.1f} FLOP per byte, the softmax at {softmax:.1f}. The scores are {size(scores)}; they are written, "
-        f"read, written as weights and read again. In all {size(moved)} move, for inputs and an output of {size(least)} "
-        f"together: {moved / least:.0f} times as much. By the two clocks of chapter 2, operator by operator, the three in a row: "
+        f"read, written as weights and read again. In all {size(moved)} move, for inputs and an output of "
+        f"{size(least)} together: {moved / least:.0f} times as much. By the two clocks of chapter 2, operator by "
+        "operator, the three in a row: "
         + miss(
             predicted,
             whole,
