@@ -322,7 +322,7 @@ eight = quality["int8"].over(quality["full"])
 # %% tags=["reveal", "nbval-ignore-output"]
 reveal(
     guess=my_bits, model=0.0, measured=ch13.rise(eight), unit="%",
-    what="rise of the perplexity", names=("16 bits", "8 bits"), log=False,
+    what="rise of the perplexity", names=("full cache", "8 bits"), log=False,
     title=ch13.rise_title(eight),
 )  # fmt: skip
 
@@ -349,7 +349,7 @@ of_values = [spread(one.v) for one in given.values()]
 ch13.channels_figure(of_keys, of_values)
 
 # %% [markdown]
-# Some channels of the keys are large for *almost every* token. A scale by token must reach them, and leaves few codes to the quiet
+# Some channels of the keys are large over the whole text. A scale by token must reach them, and leaves few codes to the quiet
 # ones. A scale by *channel*, over a group of tokens, gives the large ones a large step and the quiet ones a small step.
 # KIVI does so for keys, and keeps one by token for values ([Liu and others, 2024](https://arxiv.org/abs/2402.02750),
 # section 3.2).
@@ -424,8 +424,8 @@ markdown(ch13.two_bits_story(errors, quality))
 markdown(ch13.reach_story())
 
 # %% [markdown]
-# SmolLM2 was not trained so. One text of 768 tokens, a window of 256: from token 257 on, the oldest tokens are forgotten one after
-# another.
+# SmolLM2 was not trained so. One text of 768 tokens, read 32 at a time, a window of 256: behind each step the oldest leave, so
+# token 289 is the first to miss any.
 
 # %% tags=["predict"]
 my_window = guess(

@@ -305,7 +305,7 @@ def two_bits_story(errors: Mapping[tuple[str, str], Sequence[float]], found: Map
     return (
         f"The smallest error has keys {best[0]} and values {best[1]}: {percent(pairs[best])} where scales by token for "
         f"both make {percent(token)}. It is smaller in {worse} of {len(errors[best])} layers. Over the four passages, "
-        f"{lines}."
+        f"where KIVI also has its newest tokens whole, 32 at most, {lines}."
     )
 
 
@@ -347,7 +347,7 @@ def window_story(ratios: Mapping[str, Estimate], newest: int) -> str:
         f"{window_over_full(ratios['the newest'], 'Without the first tokens')}. "
         f"{window_over_full(ratios['first 4 and newest'], 'With the first four of them kept')}, and "
         f"{window_over_full(ratios['first one and newest'], 'with a single one')}. **Two controls.** "
-        f"{window_over_full(ratios['four others and newest'], 'With four tokens from the middle kept instead')}. "
+        f"{window_over_full(ratios['four others and newest'], 'With tokens 41 to 44 kept instead')}. "
         f"{window_over_full(ratios['a line break first'], 'With a line break written over the first token, and kept,')}"
         "."
     )
@@ -435,7 +435,7 @@ def rules_table() -> Table:
         ["H2O", "$\\sum_q w_{qi}$; the newest half of the budget stays", "every query so far"],
         [
             "SnapKV",
-            "$\\max_{j \\approx i} \\sum_{q \\in \\text{last 32}} w_{qj}$",
+            "$\\max_{j \\approx i} \\sum_{q \\in \\text{last 32}} w_{qj}$; the last 32 stay",
             "the prompt's last 32 queries",
         ],
     ]
@@ -552,10 +552,10 @@ FORGETS = {
     "window": "all that is old, for good",
     "random": "anything",
     "key norm": "what has long keys",
-    "h2o": "what nobody has read yet",
+    "h2o": "what was read little so far",
     "snapkv": "what the last queries did not ask for",
     "snapkv, wide": "what the last queries did not ask for",
-    "quest": "nothing; its bounds miss pages",
+    "quest": "nothing; a step skips pages",
 }
 """The kinds of the table. Twins of these stay out: scales by token at two bits, H2O's mean, windows without a ring."""
 
@@ -805,8 +805,10 @@ def order_story(kept: Mapping[str, Any]) -> str:
         tuned = f" SnapKV, pooled over 13, was tuned with the question in sight: {'; '.join(wide)}."
     return (
         f"kvpress's columns are scores of 100: {kept['published']['source']}. Of {len(verdicts)} pairs of rules that "
-        f"it ranks our needles order {verdicts.count('agrees')} the same way by more than their interval, "
-        f"{verdicts.count('reversed')} the other way; the others they leave open. The two runs differ in model, tasks, "
+        f"it ranks, the likelihood of our right answers, question not seen, orders {verdicts.count('agrees')} the "
+        "same way by "
+        "more than its interval, "
+        f"{verdicts.count('reversed')} the other way; it leaves the others open. The two runs differ in model, tasks, "
         f"length and in how SnapKV pools, and nothing here tells which of these turns a pair.{tuned}"
     )
 
@@ -858,7 +860,7 @@ def takeaway(right: Right) -> str:
         f"**Takeaway.** Of {whole} numbers, with a fifth of the keys: H2O finds {found['h2o', FIFTH]}, SnapKV "
         f"{found['snapkv', FIFTH]}, SnapKV pooled over 13, which was tuned on such numbers with the question in sight, "
         f"{found['snapkv, wide', FIFTH]}, a rule that is told where to look {found['told', FIFTH]}. Every key in four "
-        f"bits, {four} of the bytes, forecasts nothing and finds {found['kivi', 1.0]}; in two bits, {two}, "
+        f"bits, {four} of a long prompt's bytes, forecasts nothing and finds {found['kivi', 1.0]}; in two bits, {two}, "
         f"{found['kivi-2', 1.0]}."
     )
 
@@ -888,7 +890,7 @@ def recap(
     ]
     quest = needles_of(kept, "quest", FIFTH) if kept is not None else None
     if quest:
-        lines[-1] += f" So it found {spelled(quest)} of the needles."
+        lines[-1] += f" With a fifth of the pages it found {spelled(quest)} of the needles."
     return "\n".join(lines)
 
 

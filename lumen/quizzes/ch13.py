@@ -58,7 +58,7 @@ QUESTIONS = [
         "choices": [
             {
                 "text": "A larger window next time: the model misses what it has forgotten.",
-                "why": "Four tokens of the middle, kept for good, help nothing. It is not what they say.",
+                "why": "Four later tokens, kept for good, help nothing. It is not what they say.",
             },
             {
                 "text": "Keeping the first token or a few of them, and 511 or so of the newest.",
@@ -75,11 +75,11 @@ QUESTIONS = [
     {
         "kind": "choice",
         "question": "A fact stands in the middle of a document, and nothing in the document refers to it. You cut the "
-        "cache before any question is known. Which of these keeps the fact?",
+        "cache before any question is known. Which of these keeps every key of the fact?",
         "choices": [
             {
                 "text": "H2O: it adds up attention over all queries.",
-                "why": "Over those so far. None of them has read the fact.",
+                "why": "Over those so far, and the question is not among them.",
             },
             {
                 "text": "SnapKV: it looks at the last queries of the prompt.",

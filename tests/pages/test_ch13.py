@@ -198,7 +198,7 @@ def test_the_question_in_sight_and_not():
     assert rows[-1][0] == "SnapKV, pooled over 13" and rows[-1][2] == "–"
     told = ch13.order_story(published())
     assert "scores of 100: a plot. Of 2 pairs of rules" in told
-    assert "order 0 the same way by more than their interval, 1 the other way" in told
+    assert "orders 0 the same way by more than its interval, 1 the other way" in told
 
 
 @pytest.mark.parametrize(
