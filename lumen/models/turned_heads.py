@@ -71,15 +71,17 @@ def random_turns(model: M, seed: int) -> Turns:
 
 
 @torch.no_grad()
-def aligning_turns(model: M, moments: Sequence[Moments], count: int) -> Turns:
-    """Rotations that bring the heads together which one of `count` new heads replaces, by the text of `moments`."""
+def aligning_turns(model: M, moments: Sequence[Moments] | None, count: int) -> Turns:
+    """Rotations that bring the heads together which one of `count` new heads replaces: by the text of `moments`, or
+    without (C = 1) by the matrices alone."""
     weights = {
         layer: tensor_of(model, w) for layer, w in stored_projections(model.config) if "weight" in w.name
     }
     turns = []
     for layer, weight in weights.items():
         _, k, v = split_heads(model.config, weight.double())
-        keys, values = (_towards(x, moments[layer].second, count).to(weight) for x in (k, v))
+        second = torch.eye(k.shape[-1]).to(k) if moments is None else moments[layer].second
+        keys, values = (_towards(x, second, count).to(weight) for x in (k, v))
         turns.append((keys, values))
     return turns
 

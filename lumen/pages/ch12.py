@@ -30,8 +30,8 @@ def recap(
         f"{size(cost.kv_bytes_per_token(OLD))} a token in Llama-2-7B, {size(cost.kv_bytes_per_token(NEW))} in "
         f"Llama-3-8B, {size(cost.kv_bytes_per_token(V3))} in DeepSeek-V3.",
         f"- **A conversion is a start:** two means of four heads put gptlite from {average(base):.3f} to "
-        f"{average(pooled):.2f} nats; a latent of {rank} numbers, as many, chosen by some text, to "
-        f"{average(latent):.3f}.",
+        f"{average(pooled):.2f} nats on {len(base)} windows of unseen text; a latent of {rank} "
+        f"numbers, as many, chosen by some text, to {average(latent):.3f}.",
         f"- **Two ways to read latents,** the same numbers: on a context long beside the new tokens, below "
         f"{even(V3):.0f} of them absorbed (DeepSeek-V3), above expanded.",
         f"- **Chips that split heads:** Llama-3-8B on 16 hold each KV head "
@@ -42,8 +42,8 @@ def recap(
         lines.insert(
             3,
             f"- **After {found['gqa2']['recipe']['steps']} steps** {percent(left_of(found['gqa2']))} of what pooling "
-            f"had cost was still missing (one seed). A step at {last:,} tokens: "
-            f"{faster(gain_of(kept, 'gqa4', last)[0], 'a quarter of the heads', 'all of them')}.",
+            f"had cost was still missing (one seed). A step of four layers with 16 heads "
+            f"of 64, one user, at {last:,} tokens: {faster(gain_of(kept, 'gqa4', last)[0], 'a quarter of the heads', 'all of them')}.",
         )
     return "\n".join(lines)
 

@@ -103,7 +103,7 @@ def chips_table() -> Table:
         for model in (OLD, NEW, V3):
             row.append(size(on_each(model, chips)))
         rows.append([*row, f"{on_each(NEW, chips) * chips / on_each(NEW, 1):.0f} ×"])
-    return rows, ["chips", OLD.name, NEW.name, V3.name, f"{NEW.name}, all chips"], "rrrrr"
+    return rows, ["chips", OLD.name, NEW.name, V3.name, f"{NEW.name}: copies"], "rrrrr"
 
 
 def on_each(model: ModelConfig, chips: int) -> float:

@@ -101,14 +101,20 @@ def latents_lose(kept: Kept) -> str:
     )
     held = cost.kv_bytes_per_token(whole, "fp32") / cost.kv_bytes_per_token(own, "fp32")
     more = step_of(kept, "mla", last)[0].value - step_of(kept, "mla", first)[0].value
-    rate = pair_flops(own, True) * own.num_layers * (last - first) / more
     won, said = gain_of(kept, "mla", last)
+    grows = ""
+    if more > 0:
+        rate = pair_flops(own, True) * own.num_layers * (last - first) / more
+        grows = (
+            f" From {first:,} to {last:,} tokens its step grows by {milliseconds(more)}: if arithmetic is all of that, "
+            f"it runs at {rate / 1e9:.0f} GFLOP/s."
+        )
     return (
-        f"**Where arithmetic is not idle.** The shape [of above](#what-fewer-bytes-buy) with latents, `mla`, stores "
-        f"{held:.1f} times fewer bytes. In fp32 it computes {each:.0f} FLOP for each byte that it reads, heads of "
+        f"**The same on this machine.** The shape [of above](#what-fewer-bytes-buy) with latents, `mla`, was measured "
+        f"in turns with the others. It stores {held:.1f} times fewer bytes. In fp32 it "
+        f"computes {each:.0f} FLOP for each byte that it reads, heads of "
         f"their own {plain:.1f}. At {last:,} tokens {faster(won, '`mla`', '`mha`')}; the cost model, with arithmetic "
-        f"at the chip's peak, had said {said:.2f} ×. From {first:,} to {last:,} tokens its step grows by "
-        f"{milliseconds(more)}: if arithmetic is all of that, it runs at {rate / 1e9:.0f} GFLOP/s."
+        f"at the chip's peak, had said {said:.2f} ×.{grows}"
     )
 
 
@@ -141,6 +147,11 @@ def ways_story(times: Mapping[int, Mapping[str, Timing]], said: Mapping[int, flo
     )
     for new, some in times.items():
         ratio = Estimate.ratio(some["absorbed"], some["expanded"])
-        words.append(f"{absorbed_over_expanded(ratio, new)}. By FLOPs alone: {miss(said[new], ratio, why)}")
+        slow, fast = ("absorbed", "expanded") if said[new] > 1 else ("expanded", "absorbed")  # by forecast
+        times_more, forecast_more = Estimate.ratio(some[slow], some[fast]), max(said[new], 1 / said[new])
+        words.append(
+            f"{absorbed_over_expanded(ratio, new)}. By FLOPs alone {slow} takes so many times as long as {fast}: "
+            f"{miss(forecast_more, times_more, why)}"
+        )
         why = "As above."
     return "\n\n".join(words)

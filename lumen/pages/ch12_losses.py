@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lumen.bench import Estimate
+from lumen.bench import Estimate, says, sentence
 from lumen.bench.numbers import percent
 from lumen.explore.figures.theme import figure, label_line, log_axis, nice_ticks, palette
 from lumen.pages.ch12_bytes import SMALL, Table
@@ -57,13 +57,12 @@ def pooled_title(base: float, pooled: float, blind: float) -> str:
 
 def pooled_story(losses: Mapping[tuple[int, str], Losses], base: Losses, heads: int) -> str:
     mean, first, random = (losses[heads, rule] for rule in RULES)
-    far = (average(mean) - average(base)) / (average(random) - average(base))
     return (
         f"Right after pooling the model loses {average(mean):.2f} nats a character; "
-        f"{loses(apart(mean, base), 'the pooled model', 'gptlite')}. Two baselines. Heads drawn at random, one draw: "
-        f"{loses(apart(mean, random), 'the mean', 'the random heads')}, so by the loss pooling has gone "
-        f"{percent(far)} of the way from gptlite to a cache of noise. And in one line, keep the first head of each "
-        f"group and drop the others: {loses(apart(mean, first), 'the mean', 'the first of each four')}."
+        f"{loses(apart(mean, base), 'the pooled model', 'gptlite')}. Two baselines. Heads drawn at random, one draw, "
+        f"leave the model at {average(random):.2f}: {loses(apart(mean, random), 'the mean', 'the random heads')}. "
+        f"And in one line, keep the first head of each group and drop the others: "
+        f"{loses(apart(mean, first), 'the mean', 'the first of each four')}."
     )
 
 
@@ -106,23 +105,61 @@ def pooled_figure(losses: Mapping[tuple[int, str], Losses], base: float, blind: 
 
 
 def over_draws(drawn: Sequence[Losses], base: Losses) -> Estimate:
-    """How much more the models of several draws lose than one model: median and range of the draws. [nats]"""
-    return Estimate.of([round(apart(losses, base).value, 4) + 0.0 for losses in drawn], "nats")
+    """How much more the models of several draws lose than one model: the mean of the draws. [nats]"""
+    from lumen.train.results import average as mean
+
+    return mean([average(losses) - average(base) for losses in drawn])
+
+
+@sentence(at=0.0, unit="nats", effect=0.5, more_words=["loses more"], less_words=["loses less"])
+def turned_words(est: Estimate) -> str:
+    """Heads turned at random and pooled, over draws, beside heads pooled as trained. Under 0.1 nats is no answer."""
+    return says(
+        est,
+        at=0.0,
+        worth=0.1,
+        more="the pooled model loses more than one pooled as trained: {x} nats on average ({low} to {high}, {n} "
+        "draws). Trained heads agree on some of their axes",
+        same="the pooled model ends near one pooled as trained, {estimate} over draws: no difference of 0.1 nats to "
+        "see. Training has left heads about as unaligned as a random turn does",
+        less="the pooled model loses less than one pooled as trained: {x} nats on average ({low} to {high}, {n} "
+        "draws), so trained axes stand in the way of a mean",
+    )
+
+
+@sentence(
+    example={"cost": 1.0, "rest": ""},
+    at=0.0,
+    unit="nats",
+    effect=0.5,
+    more_words=["loses more"],
+    less_words=["saves"],
+)
+def aligned_words(est: Estimate, cost: float, rest: str = "") -> str:
+    """Heads aligned and pooled, less heads pooled as trained, and which share of the damage that is."""
+    share = percent(abs(est.value) / cost) if cost > 0 else "none"
+    return says(
+        est,
+        at=0.0,
+        worth=0.002,
+        more="it loses more than without: {x} nats ({low} to {high}, n = {n})",
+        same="that makes no difference to see ({estimate})",
+        less=f"that saves {share} of what pooling had cost ({{x}} nats, {{low}} to {{high}}, n = {{n}}){rest}",
+    )
 
 
 def bases_story(
-    plain: Losses, aligned: Losses, turned: Sequence[Losses], turned_aligned: Sequence[Losses]
+    base: Losses, plain: Losses, aligned: Losses, by_weights: Losses, turned: Sequence[Losses]
 ) -> str:
     """Three trials as differences to pooling as trained, whose loss the reader has guessed and may not have seen."""
-    undone = loses(
-        over_draws(turned_aligned, aligned), "the model aligned and pooled", "the one not turned before"
-    )
+    cost = apart(plain, base).value
+    rest = ". So foreign axes are part of what hurts; the rest they do not explain"
+    look = loses(apart(aligned, by_weights), "alignment by text", "alignment by the matrices alone, $C = 1$,")
     return (
-        f"Turned at random and then pooled, in {len(turned)} draws: "
-        f"{loses(over_draws(turned, plain), 'the pooled model', 'the model pooled as trained')}. Turned towards each "
-        f"other first: {loses(apart(aligned, plain), 'the aligned and pooled model', 'the model pooled as trained')}, "
-        f"over windows. And the control: alignment has to undo a random turn. Behind the same {len(turned)} draws, "
-        f"{undone}."
+        f"- Turned at random, {len(turned)} draws: {turned_words(over_draws(turned, plain))}.\n"
+        f"- Turned towards each other: {aligned_words(apart(aligned, plain), cost, rest)}.\n"
+        f"- Must alignment have seen text? {capital(look)}.\n\n"
+        f"And the control: behind two random turns alignment finds the same heads again (asserted)."
     )
 
 
@@ -155,8 +192,8 @@ def losses_table(kept: Mapping[str, Any], names: Sequence[str]) -> Table:
 
 
 def left_of(row: Mapping[str, Any]) -> float:
-    """Share of what a conversion cost at first that is still there after training on."""
-    return float(row["above_control"]["value"] / row["start_above_gptlite"]["value"])
+    """Share of what a conversion cost at first that is still there after training on; 0 for one that is ahead."""
+    return max(0.0, float(row["above_control"]["value"] / row["start_above_gptlite"]["value"]))
 
 
 def widest(x: Estimate, y: Estimate) -> Estimate:
@@ -169,9 +206,22 @@ def between(a: Mapping[str, Any], b: Mapping[str, Any]) -> Estimate:
     return widest(estimate(a["above_control"]), estimate(b["above_control"]))
 
 
+@sentence(at=0.0, unit="nats", effect=0.5, more_words=["loses more"], less_words=["loses less"])
+def ends(est: Estimate, one: str = "the one", other: str = "the other") -> str:
+    """Two variants after training on. Fewer than 0.02 nats are not told apart: each was trained with one seed."""
+    return says(
+        est,
+        at=0.0,
+        worth=0.02,
+        more=f"{one} loses more than {other}: {{x}} nats ({{low}} to {{high}})",
+        same=f"{one} against {other}: {{x}} nats ({{low}} to {{high}}), which one seed cannot decide",
+        less=f"{one} loses less than {other}: {{x}} nats ({{low}} to {{high}})",
+    )
+
+
 def after(found: Mapping[str, Mapping[str, Any]], a: str, b: str, one: str, other: str) -> str:
     """Two variants after training on, in words; nothing where one of them was not trained."""
-    return loses(between(found[a], found[b]), one, other) if {a, b} <= set(found) else ""
+    return ends(between(found[a], found[b]), one, other) if {a, b} <= set(found) else ""
 
 
 def trained_story(kept: Mapping[str, Any]) -> str:
@@ -179,20 +229,18 @@ def trained_story(kept: Mapping[str, Any]) -> str:
     found = losses_of(kept)
     control, pooled = found["control"], found["gqa2"]
     steps, share = pooled["recipe"]["steps"], pooled["recipe"]["steps"] / pooled["recipe"]["first"]
-    own = (
-        estimate(control["trained"])
-        if "trained" in control
-        else widest(*map(estimate, (control["after"], control["before"])))
-    )
+    own = ""
+    if "trained" in control:  # in pairs; without them nothing is said
+        moved = loses(estimate(control["trained"]), "the control behind them", "gptlite before them")
+        own = f"What they do to gptlite itself: {moved}. "
     baselines = [
         after(found, "gqa2", "gqa2-first", "the mean", "the first of each four"),
         after(found, "gqa2", "gqa2-fresh", "the mean", "a random start"),
     ]
     lines = [
-        f"{steps} steps more, {percent(share)} of what gptlite was trained for, one seed. What they do to gptlite "
-        f"itself: {loses(own, 'the control behind them', 'gptlite before them')}. What separates a variant from the "
-        f"*control* is the conversion's. Of what two pooled heads lost at first {percent(left_of(pooled))} is still "
-        f"missing."
+        f"{steps} steps more, {percent(share)} of what gptlite was trained for, one seed. {own}What "
+        f"separates a variant from the *control* is the conversion's. Of what two pooled heads lost at first "
+        f"{percent(left_of(pooled))} is still missing."
     ]
     if any(baselines):
         lines.append(
@@ -225,7 +273,7 @@ def layers_trained(kept: Mapping[str, Any]) -> str:
 
 
 def latents_trained(kept: Mapping[str, Any]) -> str:
-    """Latents and heads of the same bytes, both trained on; and whether a latent's gap closes."""
+    """Latents and heads of the same bytes, both trained on."""
     found = losses_of(kept)
     words = [
         after(found, "mla128", "gqa2", "a latent of 128", "two pooled heads"),
@@ -234,29 +282,33 @@ def latents_trained(kept: Mapping[str, Any]) -> str:
     if not all(words):
         return ""
     best = found["mla128"]
-    closed = widest(estimate(best["above_control"]), estimate(best["start_above_gptlite"]))
     return (
-        f"Trained on for the same {best['recipe']['steps']} steps, at the same bytes: {'; '.join(words)}. And "
-        f'"still missing" of the latent of 128, {percent(left_of(best))}? It began '
-        f"{nats(best['start_above_gptlite']['value'])} nats apart; after training, set against its control: "
-        f"{loses(closed, 'the latent behind training', 'the latent before', worth=0.0001)}. So few steps, one seed and "
-        f"differences as small as these say no more."
+        f"And after training on? The same {best['recipe']['steps']} steps and text as [above](#training-on), one seed, "
+        f"at the same bytes: {'; '.join(words)}."
     )
 
 
 # latents ------------------------------------------------------------------------------------------
-def latent_table(ranks: Ranks, base: Losses, pooled: Losses, aligned: Losses, rank: int, seen: int) -> Table:
-    """A latent beside two heads of as many bytes, like with like: chosen by the weights alone, or by some text."""
+def latent_table(
+    ranks: Ranks, base: Losses, by_weights: Losses, aligned: Losses, rank: int, seen: int
+) -> Table:
+    """A latent beside two aligned heads of as many bytes, both by the weights alone, or both by some text."""
     rows = []
     for by, latent, heads in (
-        ("the weights alone", ranks[rank]["plain"], pooled),
+        ("the weights alone", ranks[rank]["plain"], by_weights),
         (f"{seen:,} characters of text", ranks[rank]["whitened"], aligned),
     ):
         both = (apart(losses, base) for losses in (latent, heads))
         rows.append(
-            [by, *(f"{nats(e.value)} ± {(e.high - e.low) / 2:.{3 if e.value >= 0.01 else 4}f}" for e in both)]
+            [
+                by,
+                *(
+                    f"{nats(e.value)} ± {(e.high - e.low) / 2:.{3 if abs(e.value) >= 0.01 else 4}f}"
+                    for e in both
+                ),
+            ]
         )
-    return rows, ["chosen by", f"a latent of {rank}", "two heads"], "lrr"
+    return rows, ["chosen by", f"a latent of {rank}", "two aligned heads"], "lrr"
 
 
 def latent_story(ranks: Ranks, base: Losses, heads: Losses, rank: int) -> str:
@@ -264,8 +316,8 @@ def latent_story(ranks: Ranks, base: Losses, heads: Losses, rank: int) -> str:
     small, found = min(ranks), ranks[rank]["whitened"]
     look = apart(ranks[small]["whitened"], ranks[small]["plain"])
     return (
-        f"Nats above gptlite, no training, the same bytes everywhere, and like beside like: plain SVD beside plain "
-        f"means, the whitened latent beside heads that were aligned by the same text. With text, "
+        f"Nats above gptlite, no training, the same bytes everywhere, and like beside like: the plain SVD beside heads "
+        f"aligned with $C = 1$, the whitened latent beside heads aligned by the same text. With text, "
         f"{loses(apart(found, base), f'a latent of {rank}', 'gptlite')}, and "
         f"{loses(apart(found, heads), 'that latent', 'the aligned heads')}. What the look at the text is worth at the "
         f"smallest rank, {small}: {loses(look, 'the whitened latent', 'the plain one')}. At full rank nothing is lost "
@@ -311,7 +363,7 @@ def ranks_figure(
         "latent, whitened": ({r: some["whitened"] for r, some in ranks.items()}, palette.blue, "solid", -14),
         "latent, plain SVD": ({r: some["plain"] for r, some in ranks.items()}, palette.blue, "dot", 14),
         "heads, aligned": (aligned, palette.orange, "solid", -14),
-        "heads, plain mean": (pooled, palette.orange, "dot", 14),
+        "heads, plain mean": (pooled, palette.orange, "dash", 14),
     }
     shown: list[float] = []
     for words, (losses, color, dash, shift) in ways.items():
@@ -335,23 +387,23 @@ def enough(ranks: Ranks, way: str, heads: Losses) -> int | None:
     return min(less, default=None)
 
 
-def takeaway(ranks: Ranks, pooled: Losses, aligned: Losses, stored: int) -> str:
-    """Latents beside two heads in bytes, each way with its like; the losses are what the page has asked for."""
+def takeaway(ranks: Ranks, by_weights: Losses, aligned: Losses, stored: int) -> str:
+    """Latents beside two aligned heads in bytes, each way with its like; the losses are what the page asked for."""
     told = [
         f"{how} a latent of {rank}"
         for how, rank in (
-            ("chosen by the same text,", enough(ranks, "whitened", aligned)),
-            ("by the weights alone,", enough(ranks, "plain", pooled)),
+            ("both chosen by some text,", enough(ranks, "whitened", aligned)),
+            ("both by the weights alone,", enough(ranks, "plain", by_weights)),
         )
         if rank is not None
     ]
-    lines = [
-        "**Takeaway.** What a small cache loses depends on what may be computed from it, and not on its bytes alone."
-    ]
+    first = loses(
+        apart(ranks[stored]["whitened"], aligned), "a latent that saw some text", "two heads aligned by it"
+    )
+    lines = [f"**Takeaway.** At the same {stored} numbers a token and layer, before any training, {first}."]
     if told:
         lines.append(
-            f"Before any training these lost less than two heads that had seen as much and store {stored} numbers: "
-            f"{'; '.join(told)}."
+            f"The smallest of those tried that still lost less than the two heads: {'; '.join(told)}."
         )
     return " ".join(lines)
 

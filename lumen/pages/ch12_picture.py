@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lumen.explore.labs.lab import ink
 
-WIDTH, TOP, LOW, BASE = 340, 62, 150, 208  # px: a panel, queries, what is stored, the line below
+WIDTH, TOP, LOW, BASE = 232, 62, 150, 208  # px: a panel, queries, what is stored, the line below
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,8 @@ def picture(heads: int, dim: int, panels: tuple[Panel, ...] = PANELS) -> str:
     told = "; ".join(f"{p.name}, {p.says}: {n}" for p, n in zip(panels, counts, strict=True))
     drawn = "".join(_panel(panel, heads, dim) for panel in panels)
     style = (
-        "<style>.lumen-heads svg{flex:1 1 240px;max-width:340px;min-width:0;height:auto;"
-        "font:14px system-ui,sans-serif}.lumen-heads .panels{display:flex;flex-wrap:wrap;gap:12px 24px}</style>"
+        "<style>.lumen-heads svg{flex:1 1 212px;max-width:320px;min-width:0;height:auto;"
+        "font:14px system-ui,sans-serif}.lumen-heads .panels{display:flex;flex-wrap:wrap;gap:12px 20px}</style>"
     )
     return (
         f'{style}<div class="lumen-heads" style="margin:8px 0 16px"><p style="font-size:16px;font-weight:600;'

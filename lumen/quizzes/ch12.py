@@ -6,20 +6,30 @@ QUESTIONS = [
     {
         "kind": "numeric",
         "question": "A model of 40 layers has 48 heads of width 128 and stores 6 heads of keys and values, 2 "
-        "bytes a number. How many KiB does a token leave in the cache?",
-        "answer": 120,
-        "tolerance": 0.5,
+        "bytes a number. Four chips split its heads. How many KiB does a token take on the chip that holds most?",
+        "answer": 40,
+        "tolerance": 0.2,
         "unit": "KiB",
-        "right": "2 · 40 · 6 · 128 · 2 bytes = 122,880.",
-        "wrong": "Keys and values, for each layer and each head that is stored.",
+        "right": "Six heads on four chips, and none is cut: two on some. 2 · 40 · 2 · 128 · 2 bytes = 40,960.",
+        "wrong": "Keys and values, for each layer and each stored head that lies on the chip.",
         "slips": [
-            {"answer": 60, "tolerance": 0.5, "why": "That is the keys. Values are stored, too."},
             {
-                "answer": 960,
-                "tolerance": 1,
-                "why": "The heads that ask are not stored, the 6 that are read are.",
+                "answer": 30,
+                "tolerance": 0.2,
+                "why": "That is a quarter of all. A head is not cut: 6 on 4 chips.",
             },
-            {"answer": 3, "tolerance": 0.1, "why": "That is one layer of 40."},
+            {
+                "answer": 20,
+                "tolerance": 0.2,
+                "why": "One head on each of four chips leaves two without a place.",
+            },
+            {"answer": 120, "tolerance": 0.5, "why": "That is all six heads. The chips split them."},
+            {
+                "answer": 240,
+                "tolerance": 1,
+                "why": "That is 12 of the heads that ask. Those that are stored are split.",
+            },
+            {"answer": 1, "tolerance": 0.1, "why": "That is one layer of 40."},
         ],
     },
     {
@@ -105,21 +115,26 @@ QUESTIONS = [
     },
     {
         "kind": "choice",
-        "question": "A prompt of 4,000 tokens is appended to a conversation whose latents are cached "
-        "(DeepSeek-V3's shape). Which way computes less?",
+        "question": "DeepSeek-V3's latents are made twice as wide, r = 1,024; heads stay as they are. On a long "
+        "context, up to how many new tokens does reading them absorbed compute less?",
         "choices": [
             {
-                "text": "Expanded: each latent becomes keys and values once, for all 4,000 queries.",
+                "text": "About 146: fewer than before.",
                 "ok": True,
-                "why": "Then every pair multiplies the width of a head and not that of the latent.",
+                "why": "Expanding costs twice as much, D · r a head and key; but what a pair then saves, r − D, is 7/3 "
+                "of what it was.",
             },
             {
-                "text": "Absorbed, as in every step.",
-                "why": "It pays the wide product for each of 4,000 queries on each key.",
+                "text": "About 341: twice as many.",
+                "why": "Expanding does cost twice as much. But an absorbed pair costs more as well.",
             },
             {
-                "text": "Both compute the same, they give the same numbers.",
-                "why": "Products in another order cost differently.",
+                "text": "About 171, as before: both ways read the same latents.",
+                "why": "Neither of the two costs grows as the other does: 2 and 7/3 times.",
+            },
+            {
+                "text": "About 85: half as many.",
+                "why": "What a pair saves expanded is 7/3 of what it was, but expanding costs twice as much, too.",
             },
         ],
     },

@@ -46,7 +46,7 @@ def loss_against_rank(
     context: int = CONTEXT,
     windows: int | None = 64,
 ) -> tuple[Estimate, list[RankLoss]]:
-    """The unconverted model's loss on `held_out` text (N,), all windows of `context` tokens or the first few, and what
+    """The unconverted model's loss on `held_out` text (N,), all windows of `context` tokens or so many, and what
     each rank adds to it. Moments come from evenly spaced windows of `learned` (N,).
 
     ValueError for a rank that `to_latent` refuses.

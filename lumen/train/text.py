@@ -42,17 +42,18 @@ def loss_of(model: Decoder, tokens: Tensor) -> Tensor:
 
 @torch.no_grad()
 def window_losses(model: Decoder, text: Tensor, context: int, windows: int | None = None) -> Tensor:
-    """Mean cross-entropy of each non-overlapping window of `context` tokens, all of them or the first few. (windows,)
+    """Mean cross-entropy of each non-overlapping window of `context` tokens, all of them or so many. (windows,)
 
-    Two models over the same text give pairs: what makes a window hard is the same for both.
+    Fewer than all lie at even distances, the first and the last among them: one scene of a play is easier or harder
+    than the plays. Two models over the same text give pairs: what makes a window hard is the same for both.
     """
-    count = (len(text) - 1) // context
-    count = count if windows is None else min(windows, count)
+    whole = (len(text) - 1) // context
+    count = whole if windows is None else min(windows, whole)
     if count < 1:
         raise ValueError(
             f"A text of {len(text)} tokens has no window of {context} tokens and the one after it to judge by."
         )
-    starts = torch.arange(count) * context
+    starts = torch.arange(count) * (whole - 1) // max(1, count - 1) * context
     trains = model.training
     model.eval()
     losses = []

@@ -176,7 +176,10 @@ def test_windows_do_not_overlap_and_their_mean_is_the_loss():
         chances = model(part[None, :-1])[0].log_softmax(-1)
         assert torch.allclose(losses[window], -chances[torch.arange(7), part[1:]].mean())
     assert validation_loss(model, TEXT, 7) == pytest.approx(float(losses.mean()), abs=1e-12)
-    assert torch.allclose(window_losses(model, TEXT, 7, 5), losses[:5])
+    assert torch.allclose(
+        window_losses(model, TEXT, 7, 5), losses[[0, 10, 20, 30, 41]]
+    )  # over all of the text
+    assert torch.allclose(window_losses(model, TEXT, 7, 1), losses[:1])
 
 
 def test_a_fingerprint_sees_every_number():

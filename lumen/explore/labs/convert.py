@@ -77,7 +77,7 @@ class ConvertLab:
 
         with torch.inference_mode():
             model = self.converted(way, size)
-            unseen = encode(assets.shakespeare()[1][: (WINDOWS + 1) * CONTEXT], self.tokenizer.characters)
+            unseen = encode(assets.shakespeare()[1], self.tokenizer.characters)
             loss = float(window_losses(model, unseen, CONTEXT, WINDOWS).mean())
             ids = self.tokenizer.encode("ROMEO:")
             params = SamplingParams(temperature=0.7, seed=0)

@@ -76,7 +76,6 @@ exercises.add(
             ),
             "every chip": Number(
                 LEFT // USER,
-                unit="users",
                 slips={
                     LEFT / USER: TOLD_ROUND,
                     LEFT // USER + 1: "Round down: the last user does not fit.",
@@ -91,7 +90,6 @@ exercises.add(
             ),
             "a chip each": Number(
                 8 * (LEFT // USER),
-                unit="users",
                 slips={
                     8 * LEFT // USER: "A user's cache lies on one chip: round down on each, then add up.",
                     8 * LEFT / USER: TOLD_ROUND,
@@ -116,6 +114,9 @@ def pooled(
         raise ValueError(f"{held} heads cannot be merged into {count} equal groups.")
     if mode == "thirds":
         return _in_thirds(weight, bias, heads, count)
+    if mode == "columns":
+        wide = weight.shape[1] // heads
+        weight.split([heads * wide, held * wide, held * wide])
     width, members = len(weight) // (heads + 2 * held), held // count
 
     def merge(rows: Tensor) -> Tensor:
@@ -164,6 +165,8 @@ UNEVEN = "Groups are equally large and no head is left out: anything else is a V
 NOT_POOLED = {
     "thirds": "The rows are those of heads + 2 · held heads. Three equal parts, or a width of rows over 3 · heads, are "
     "right only where keys have as many heads as queries.",
+    "columns": "If the width was taken from the columns: those belong to what goes in. A head's width is the rows over "
+    "heads + 2 · held.",
     "queries' groups": "A new head is made of held / count old ones. Query heads are more than those where they share.",
     "far": "Query head i reads head i // (H / Hkv): the heads that one new head replaces stand side by side.",
     "sum": "That is the sum of a group. Its keys would be as many times too long as the group has members.",
