@@ -198,8 +198,8 @@ if kept is not None:
 #
 # Nobody wants to train a model again for the sake of its cache. The GQA paper's recipe has two halves: make each new head the
 # *mean* of the old heads of its group, then train on for 5 % of the original steps. First the first half, on gptlite. The unit
-# is its loss on text that it has not seen (the last part of the plays; windows at even distances), in nats a character. This is $-\ln$ of the probability that it gave to the character
-# which came: 0 for a prophet, $\ln 78$ for whoever knows nothing but the alphabet.
+# is its loss on text that it has not seen, windows spread over all of it, in nats a character. This is $-\ln$ of the probability
+# that it gave to the character which came: 0 for a prophet, $\ln 78$ for whoever knows nothing but the alphabet.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 WINDOWS, HELD = 16, 256

@@ -42,8 +42,9 @@ def recap(
         lines.insert(
             3,
             f"- **After {found['gqa2']['recipe']['steps']} steps** {percent(left_of(found['gqa2']))} of what pooling "
-            f"had cost was still missing (one seed). A step of four layers with 16 heads "
-            f"of 64, one user, at {last:,} tokens: {faster(gain_of(kept, 'gqa4', last)[0], 'a quarter of the heads', 'all of them')}.",
+            f"had cost was still missing (one seed). A step of four layers with 16 heads of 64, one user, at "
+            f"{last:,} tokens: "
+            f"{faster(gain_of(kept, 'gqa4', last)[0], 'a quarter of the heads', 'all of them')}.",
         )
     return "\n".join(lines)
 

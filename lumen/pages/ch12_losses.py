@@ -154,7 +154,7 @@ def bases_story(
     """Three trials as differences to pooling as trained, whose loss the reader has guessed and may not have seen."""
     cost = apart(plain, base).value
     rest = ". So foreign axes are part of what hurts; the rest they do not explain"
-    look = loses(apart(aligned, by_weights), "alignment by text", "alignment by the matrices alone, $C = 1$,")
+    look = loses(apart(aligned, by_weights), "alignment by text", "alignment with $C = 1$", worth=0.05)
     return (
         f"- Turned at random, {len(turned)} draws: {turned_words(over_draws(turned, plain))}.\n"
         f"- Turned towards each other: {aligned_words(apart(aligned, plain), cost, rest)}.\n"
@@ -392,8 +392,8 @@ def takeaway(ranks: Ranks, by_weights: Losses, aligned: Losses, stored: int) -> 
     told = [
         f"{how} a latent of {rank}"
         for how, rank in (
-            ("both chosen by some text,", enough(ranks, "whitened", aligned)),
-            ("both by the weights alone,", enough(ranks, "plain", by_weights)),
+            ("where both have seen the text,", enough(ranks, "whitened", aligned)),
+            ("where both were made of the weights alone,", enough(ranks, "plain", by_weights)),
         )
         if rank is not None
     ]

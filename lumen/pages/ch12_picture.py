@@ -99,7 +99,7 @@ def picture(heads: int, dim: int, panels: tuple[Panel, ...] = PANELS) -> str:
     told = "; ".join(f"{p.name}, {p.says}: {n}" for p, n in zip(panels, counts, strict=True))
     drawn = "".join(_panel(panel, heads, dim) for panel in panels)
     style = (
-        "<style>.lumen-heads svg{flex:1 1 212px;max-width:320px;min-width:0;height:auto;"
+        "<style>.lumen-heads svg{flex:1 1 212px;max-width:250px;min-width:0;height:auto;"
         "font:14px system-ui,sans-serif}.lumen-heads .panels{display:flex;flex-wrap:wrap;gap:12px 20px}</style>"
     )
     return (

@@ -239,7 +239,7 @@ def test_like_is_compared_with_like_in_the_takeaway():
         and ch12_losses.enough(ranks, "plain", by_weights) == 32
     )
     told = ch12_losses.takeaway(ranks, by_weights, aligned, 64)
-    assert "by some text, a latent of 64" in told and "by the weights alone, a latent of 32" in told
+    assert "seen the text, a latent of 64" in told and "of the weights alone, a latent of 32" in told
     told = ch12_losses.takeaway({64: ranks[32]}, aligned, aligned, 64)
     assert "no difference to see" in told and "latent of" not in told
 
