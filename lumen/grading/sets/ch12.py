@@ -165,8 +165,6 @@ UNEVEN = "Groups are equally large and no head is left out: anything else is a V
 NOT_POOLED = {
     "thirds": "The rows are those of heads + 2 · held heads. Three equal parts, or a width of rows over 3 · heads, are "
     "right only where keys have as many heads as queries.",
-    "columns": "If the width was taken from the columns: those belong to what goes in. A head's width is the rows over "
-    "heads + 2 · held.",
     "queries' groups": "A new head is made of held / count old ones. Query heads are more than those where they share.",
     "far": "Query head i reads head i // (H / Hkv): the heads that one new head replaces stand side by side.",
     "sum": "That is the sum of a group. Its keys would be as many times too long as the group has members.",
@@ -178,6 +176,8 @@ NOT_POOLED = {
     "drops bias": "The bias was lost on the way.",
     "inner": "The rows of a head stand together: heads outside, their width inside.",
     "any count": UNEVEN,
+    "columns": "If the width was taken from the columns: those belong to what goes in. Only the rows are shared out "
+    "among the heads.",  # last: it is told by its exception alone
 }
 
 exercises.add(
