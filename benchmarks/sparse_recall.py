@@ -3,7 +3,7 @@
     python benchmarks/sparse_recall.py            eight texts of 2,048 tokens, minutes on two cores; writes evidence
     python benchmarks/sparse_recall.py --quick    a corner of it, about two minutes; writes nothing
 
-Queries and keys are the model's own, over plays that the indexers were not trained on. Every selection reads at most
+Queries and keys are the model's own, over passages that the indexers were not trained on. Every selection reads at most
 `budget` keys a query head: blocks of 64 by their mean key (MoBA), by the bound of their channels (Quest) or by
 compressed keys (NSA, means where the paper learns), tokens by an indexer before and after warm-up (DSA), the newest,
 the newest and the first four, any at random, and the heaviest, which nothing can beat. The first block is always in, as

@@ -31,7 +31,7 @@
 #
 # - write a state token by token and by chunks, and show that both give the same, padding included;
 # - predict how many pairs a state of $D \times D$ numbers holds, and say what fading and correcting change about it;
-# - compare what a token costs behind any context with attention, a window, states, and a mixture;
+# - compare what a token costs after short and long contexts with attention, a window, states, and a mixture;
 # - choose a few keys to read instead, and say how much of attention's weight the choice catches.
 #
 # Needs: [the cache of keys and values](04_kv_cache.ipynb), [FlashAttention](11_flash_attention.ipynb).
@@ -110,8 +110,8 @@ display(HTML(ch14_picture.picture()))
 
 # %% [markdown]
 # Filled squares are above zero, hollow ones below. The answer resembles what was told, and it is not it: the other pairs are in
-# the same sum. A digit can stand that, for it need only be nearer than the nine others. What else happens, nobody would have
-# guessed from the picture:
+# the same sum. A digit can stand that, for it need only be nearer than the nine others. What else happens, the picture does
+# not show:
 
 # %% tags=["hide-input", "nbval-check-output"]
 markdown(ch14.opening())
@@ -316,15 +316,16 @@ def by_token(q, k, v, decay, beta):
 
 
 # %% [markdown]
-# For a [decode](../book/glossary.md#term-decode) step that is all. For a prompt of 8,192 tokens it is a loop of 8,192 steps in which every core waits for the one
-# before, the very thing that transformers were made to get rid of. What a token writes, $u_i = \beta_i (v_i - k_i S)$, depends
+# For a [decode](../book/glossary.md#term-decode) step that is all. For a prompt of 8,192 tokens it is a loop of 8,192 steps in which every step waits for the one
+# before, the very thing that transformers were made to get rid of. What a token writes, $u_i = \beta_i (v_i - k_i\, a_i S_{i-1})$, depends
 # on what those before it wrote. But inside a chunk of $C$ tokens, with the state $S$ in front of it and $b_i$ the product of the
 # decays up to token $i$, this is a *linear* dependence:
 #
 # $$ u_i + \beta_i \sum_{j<i} \frac{b_i}{b_j} (k_i k_j^\top)\, u_j = \beta_i (v_i - b_i\, k_i S) $$
 #
 # A triangular system: one solve for the whole chunk, and the rest are products of matrices
-# ([Yang and others, 2024](https://arxiv.org/abs/2406.06484), section 3.2).
+# ([Yang and others, 2024](https://arxiv.org/abs/2406.06484), section 3.2; with decays:
+# [Gated DeltaNet](https://arxiv.org/abs/2412.06464)).
 
 
 # %%
@@ -513,7 +514,7 @@ else:
 # A state decides what to keep before the question is known. The opposite is to keep everything and to let the *question* decide
 # what is read. That saves no memory, only reads and products. Is there anything to save?
 #
-# SmolLM2 reads 2,048 tokens of a play. In five of its 30 layers, for each head and 64 queries spread over the second half, take the
+# SmolLM2 reads eight passages of 2,048 tokens, from the ends of plays. In five of its 30 layers, for each head and 64 queries spread over the second half, take the
 # 256 keys with the largest weights.
 
 # %% tags=["predict"]
@@ -633,7 +634,7 @@ for ahead in (False, True):
 # ## What is caught
 #
 # Weight caught by each, the same texts, layers and heads for all, at most so many keys a query head. The first block is given to
-# all that read blocks, as the query's own is. Only the indexer was trained for this, on what SmolLM2's attention does with other plays.
+# all that read blocks, as the query's own is. Only the indexer was trained for this, on what SmolLM2's attention does with other passages, all from one play.
 
 # %% tags=["hide-input", "nbval-ignore-output"]
 if chosen is None:
@@ -719,7 +720,7 @@ for copies in (0, 2):
 table(*ch14.snapshots_table(), stack=True)
 
 # %% [markdown]
-# Engines keep few copies. vLLM makes a page of keys as large as a state, and one user found that prompts below 528 tokens were
+# Engines keep few copies. vLLM makes a page of keys as large as a state, and one user of Qwen3.5-4B under vLLM 0.19.1 found that prompts below 528 tokens were
 # never shared ([vLLM #40696](https://github.com/vllm-project/vllm/issues/40696)).
 #
 # **Many pairs.** The last column of [what is learned](#what-is-learned).
@@ -731,7 +732,7 @@ table(*ch14.snapshots_table(), stack=True)
 # | a test with fewer pairs than a state can hold | "as good as attention" | [three numbers of pairs](#what-is-learned), for all |
 # | a model that has not learned the task | "it has no memory" | who fails the shortest test is [named, and not compared](#what-is-learned) |
 # | random keys stand for real ones | "adding is best" | [five ways of telling](#the-number-has-changed) |
-# | a selection is judged by a model that was not trained with it | "blocks miss too much" | none is, but the indexer: it is [said so](#what-is-caught) |
+# | a selection is judged by a model that was not trained with it | "blocks miss too much" | no model here was; the indexer alone was trained: it is [said so](#what-is-caught) |
 # | one training is taken for what a rule can hold | "this rule remembers less" | one seed, every key told once: it is [said so](#what-is-learned) |
 #
 # ## Play

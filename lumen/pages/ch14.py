@@ -84,7 +84,8 @@ def opening(width: int = 64) -> str:
         f"That is one draw of random keys. In {DRAWS} others the first state gives {name}'s new number in "
         f"{adds['new']}, the old one in {adds['old']}, digits of both in {adds['both']}, and a digit that stood in "
         f"neither in {adds['neither']}; the second gives the new one in {corrects['new']}. The two whose number "
-        f"never changed both come back right in {adds['others']} and {corrects['others']}."
+        f"never changed both come back right in {adds['others']} and {corrects['others']}. "
+        "These numbers share their first digits: other books give other counts."
     )
 
 

@@ -20,7 +20,7 @@ SELECTIONS = {
     "heaviest": "the heaviest, picked afterwards",
     "indexer": "an indexer, warmed up (DSA)",
     "bound": "blocks, by their channels' bounds (Quest)",
-    "compressed": "blocks, by compressed keys (NSA)",
+    "compressed": "blocks, by means of smaller pieces (NSA learns them)",
     "mean": "blocks, by their mean (MoBA)",
     "newest and first": "the newest, and the first four",
     "newest": "the newest",
@@ -78,7 +78,7 @@ def alike(kept: Kept, budget: int) -> float:
 
 def heaviest_title(kept: Kept, budget: int) -> str:
     share = caught(kept, "heaviest", budget).value
-    return f"{budget} of {kept['length']:,} keys hold {percent(share, 1)} of the weight"
+    return f"{budget} keys of at most {kept['length']:,} hold {percent(share, 1)} of the weight"
 
 
 def heaviest_story(kept: Kept, budget: int) -> str:
@@ -258,7 +258,8 @@ def recap_line(kept: Kept) -> str:
         caught(kept, name, budget) for name in ("heaviest", "mean", "newest and first", "indexer")
     )
     return (
-        f"- **Keep all, read few:** {budget} of {kept['length']:,} keys hold {percent(best.value)} of SmolLM2's "
+        f"- **Keep all, read few:** {budget} keys of at most {kept['length']:,} hold {percent(best.value)} of "
+        "SmolLM2's "
         f"attention; blocks by their mean catch {ch14.spelled(mean)}, the newest and the first four, which look at no "
         f"key, {ch14.spelled(blind)}: {catches(apart(mean, blind), 'the mean', 'that rule')}. A warmed-up indexer "
         f"catches {ch14.spelled(indexer)}."
@@ -275,7 +276,7 @@ def methods_table(recall: Kept | None, decode: Kept | None, sparse: Kept | None)
         ("GQA, MQA", "no", "yes", "bytes held and read; many users", found.get("gqa4")),
         ("MLA", "no", "yes", "bytes held and read; where arithmetic idles", found.get("mla")),
         ("layers that share", "no", "yes", "bytes held; beside GQA", found.get("cla2")),
-        ("keys in int8, int4, KIVI", "nearly", "no", "bytes held and read; any model as it is", found.get("int8")),
+        ("keys and values in int8, KIVI", "nearly", "no", "bytes held and read; any model as it is", found.get("int8")),
         ("window and sinks", "no", "no; better with", "bytes held, FLOPs; endless chats", found.get("window")),
         ("eviction: H2O, SnapKV", "no", "no", "bytes held; long prompts, short answers", found.get("snapkv")),
         ("selection: Quest", "no", "no", "bytes read, none held; long contexts", found.get("quest")),
@@ -286,7 +287,7 @@ def methods_table(recall: Kept | None, decode: Kept | None, sparse: Kept | None)
         ("SLA", "no", "continued", "FLOPs; diffusion, both directions", "counted above"),
         ("linear attention", "no", "from the start", "bytes held: none grow; streams", found.get("linear")),
         ("gated: GLA, Mamba-2", "no", "from the start", "the same; what has aged may go", found.get("gated")),
-        ("delta, gated delta", "no", "from the start", "the same; what is told again", found.get("delta")),
+        ("gated delta", "no", "from the start", "the same; what is told again", found.get("delta")),
         ("hybrids", "no", "from the start", "most of the bytes held; long contexts", found.get("hybrid")),
     ]  # fmt: skip
     cells = [["–" if cell is None else cell for cell in row] for row in rows]

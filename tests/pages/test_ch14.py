@@ -265,7 +265,7 @@ def test_a_model_that_failed_stands_in_no_last_column():
     rows, *_ = ch14_sparse.methods_table(learned(gated_8=(300, 170), delta_8=(1020, 900)), steps(3.0), None)
     last = {row[0]: row[4] for row in rows}
     assert last["gated: GLA, Mamba-2"] == "–" and last["linear attention"] == "–"
-    assert last["delta, gated delta"].startswith("step ×")
+    assert last["gated delta"].startswith("step ×")
 
 
 def test_all_methods_stand_with_and_without_measurements():
@@ -307,6 +307,6 @@ def test_earlier_chapters_fill_the_last_column_where_they_are_published(tmp_path
         (tmp_path / f"{name}.json").write_text(json.dumps({"data": data}))
     last = {row[0]: row[4] for row in ch14_sparse.methods_table(None, None, None)[0]}
     assert last["GQA, MQA"] == "+0.012 nats, 1,536 numbers a token" and last["MLA"] == "–"
-    assert last["keys in int8, int4, KIVI"] == "perplexity × 1.002 (1.001 to 1.003) at 27 % held"
+    assert last["keys and values in int8, KIVI"] == "perplexity × 1.002 (1.001 to 1.003) at 27 % held"
     assert last["selection: Quest"] == "perplexity × 1.002 (1.001 to 1.003) at 21 % read"
     assert last["eviction: H2O, SnapKV"] == "–"
