@@ -31,7 +31,7 @@
 #
 # - count the bytes that attention moves with its scores written out and in tiles, and say from them which is faster on a GPU;
 # - write a softmax in pieces that is exact, in whatever order the pieces come;
-# - say when tiles save few bytes, one query or a prompt no longer than a head is wide, and what a short prompt may lose all the same;
+# - say when tiles save few bytes (one query; a prompt much shorter than a head is wide), and what a short prompt may lose;
 # - cut the keys of one query into splits that several cores read at once, and merge what they found.
 #
 # Needs: [the roofline](02_roofline.ipynb), [the cache of keys and values](04_kv_cache.ipynb).
@@ -202,7 +202,8 @@ markdown(
 #
 # Two scores by hand, 0 and then $\ln 2$, with the values 1 and 4. After the first the largest score is 0, the sum of weights
 # $e^0 = 1$, the weighted value 1. The second is larger by $\ln 2$: what was there shrinks to a half, the new one weighs $e^0 = 1$.
-# The sum is 0.5 + 1 = 1.5, the weighted value 0.5 + 4 = 4.5, and 4.5 / 1.5 = 3. The ordinary softmax has weights 1/3 and 2/3: also 3.
+# The sum is 0.5 + 1 = 1.5, the weighted value 0.5 + 4 = 4.5, and 4.5 / 1.5 = 3. The ordinary softmax has weights 1/3 and 2/3:
+# also 3.
 #
 # So carry three things for each query and correct them. After some of the keys let $m$ be the largest score so far,
 # $\ell$ the sum of $e^{s_i - m}$, and $o$ the sum of $e^{s_i - m}\, v_i$. A tile brings new scores, with a larger $m'$ perhaps:
@@ -221,7 +222,8 @@ markdown(
 # [FlashAttention](../book/glossary.md#term-FlashAttention) ([Dao and others, 2022](https://arxiv.org/abs/2205.14135)).
 
 # %% [markdown]
-# Watch the last query. When a larger score comes, what was there shrinks; when none comes, it stays. With the causal mask the tiles above the diagonal are never computed.
+# Watch the last query. When a larger score comes, what was there shrinks; when none comes, it stays. With the causal mask the
+# tiles above the diagonal are never computed.
 
 # %% tags=["hide-input", "nbval-check-output"]
 TileStepper(size=8, block=2)
@@ -261,7 +263,8 @@ table(*ch11_operators.moved_table(naive_traffic(q, k, v), counts))
 
 # %% [markdown]
 # Counted in lumen's loop, whose core is built next, with every tile's reads added up. Larger tiles move less, until they no
-# longer fit where they are to be held: on an H100 that is 228 KB of [SRAM](../book/glossary.md#term-SRAM) a core
+# longer fit where they are to be held: on an H100 that is [SRAM](../book/glossary.md#term-SRAM), 256 KB of registers and up to
+# 228 KB of shared memory a core
 # ([chapter 2a](02a_chips.ipynb)), here a share of the caches.
 #
 # ## Build it
@@ -427,7 +430,8 @@ markdown(ch11_operators.chips_story(times, LONG, chip))
 # ## The memory that is not needed
 #
 # What moves is one thing, what must exist another. Scores and weights are two times $H\,T\,S$ numbers if all queries go at once.
-# They need not: with a few queries at a time whole rows of scores are held, and an ordinary softmax does. What is held then grows with
+# They need not: with a few queries at a time whole rows of scores are held, and an ordinary softmax does. What is held then
+# grows with
 # the number of keys. In tiles the scores that are held do not grow at all.
 
 
@@ -501,7 +505,8 @@ markdown(ch11_mask.causal_story(masked, took, 2048, *TILE, threads))
 #
 # ## One query, many keys
 #
-# A [decode](../book/glossary.md#term-decode) step has one query for each sequence and head. Its scores are a single row: there is nothing to save by tiles. But
+# A [decode](../book/glossary.md#term-decode) step has one query for each sequence and head. Its scores are a single row: there
+# is next to nothing to save by tiles. But
 # somebody must read all the keys, and one query is one piece of work, for one core of many.
 
 # %% tags=["hide-input", "nbval-check-output"]
@@ -509,15 +514,19 @@ table(*ch11_splits.busy_table())
 
 # %% [markdown]
 # Llama-3-8B in a decode step, one layer on the 132 cores of an H100; the four query heads of a KV head are one piece of work, since
-# they read the same keys. With one user most of the chip would watch.
+# they read the same keys. With one user most of the chip would watch. A core takes one piece at a time; more than 132 go in
+# waves, and the share is the
+# mean over them: with 17 users four pieces make a second wave.
 # [split-KV](../book/glossary.md#term-split-KV) (Flash-Decoding,
-# [Dao and others, 2023](https://crfm.stanford.edu/2023/10/12/flashdecoding.html)) cuts the keys instead. Each split is attention over
+# [Dao and others, 2023](https://crfm.stanford.edu/2023/10/12/flashdecoding.html)) cuts the keys instead. Each split is
+# attention over
 # some of the keys, and hands back its output and its log-sum-exp $L_i = m_i + \ln \ell_i$. The share of a split in the
 # softmax over all is $e^{L_i}$ over the sum of them:
 #
 # $$ o = \frac{\sum_i e^{L_i}\, o_i}{\sum_i e^{L_i}} $$
 #
-# It is the same correction once more, between cores instead of tiles. Order does not matter, and merged parts can be merged
+# It is the same correction once more, between cores instead of tiles. Up to rounding order does not matter, and merged parts
+# can be merged
 # again, across chips too.
 
 # %% tags=["nbval-check-output"]
@@ -581,7 +590,7 @@ two = bench.Estimate.ratio(splits[1], splits[2])
 # %% tags=["reveal", "nbval-ignore-output"]
 reveal(
     guess=my_split, model=float(min(2, cores)), measured=two, unit="×",
-    what="unsplit over two splits", names=("a core each", "measured"),
+    what="unsplit over two splits", names=("by cores alone", "measured"),
     title=ch11_splits.splits_title(two, 2), log=False,
 )  # fmt: skip
 
@@ -595,7 +604,8 @@ ch11_splits.splits_figure(splits, cores)
 # ## Scores in eight bits
 #
 # Once a tile is all that exists, its arithmetic may be cheaper than the rest of the model's: queries and keys rounded to
-# bytes, one scale for each token, products of bytes summed up in whole numbers. [Tensor cores](../book/glossary.md#term-tensor-core) of an A100 or H100 do that at twice the rate of 16
+# bytes, one scale for each token, products of bytes summed up in whole numbers. [Tensor
+# cores](../book/glossary.md#term-tensor-core) of an A100 or H100 do that at twice the rate of 16
 # bits. But keys of real models share an offset: some channels are far from zero for nearly every token, and a scale that must
 # reach them leaves few steps for what tells tokens apart. SageAttention
 # ([Zhang and others, 2024](https://arxiv.org/abs/2410.02367)) subtracts the mean key first. That adds the same number
@@ -664,7 +674,8 @@ ch11_bits.bits_figure(excerpts[0])
 markdown(ch11_bits.bits_story(excerpts, ranges))
 
 # %% [markdown]
-# The bytes here are made and multiplied in fp32, so this shows the error and not the speed. `lumen.attention.lowbit_attention` rounds
+# The bytes here are made and multiplied in fp32, so this shows the error and not the speed. `lumen.attention.lowbit_attention`
+# rounds
 # queries, too.
 #
 # ## Where it loses
@@ -697,7 +708,8 @@ markdown(ch11_splits.one_query_story(alone, LONG))
 # | --- | --- | --- |
 # | the naive side computes what the mask throws away | part of the gain is the mask's | [no mask](#three-operators) in the comparison; the mask [by itself](#half-of-it-is-never-computed) |
 # | short prompts | tiles are useless | lengths from short to long, [in one figure](#predict-a-loop-in-python) |
-# | prompts where decode is meant | "attention is twice as fast", and no answer is | [one query](#where-it-loses) is measured apart |
+# | the three ask for new memory at each call | part of the gain is the allocator's | [memory kept](#predict-a-loop-in-python) |
+# | prompts where decode is meant | attention of a prompt gains, a decode step does not | [one query](#where-it-loses) is measured apart |
 #
 # ## Play
 #

@@ -268,8 +268,9 @@ def recap(
         "score comes.\n"
         f"- **Memory** at {longest:,} tokens, counted: {size(peaks[ALL])} with all scores at once, "
         f"{size(peaks[tiles_of(*tile)])} in {tiles_of(*tile)}; the output is {size(4 * HEADS * longest * DIM)}.\n"
-        f"- **One query has no scores to save; its keys can be split:** {split_gain(two, 2)}, on {named}; a core for "
-        f"each would be {min(2, cores)} ×."
+        f"- **One query has next to no scores to save; its keys can be split:** {split_gain(two, 2)}, on {named}; by "
+        "cores "
+        f"alone it would be {min(2, cores)} ×."
     )
 
 

@@ -125,7 +125,7 @@ def splits_figure(times: Mapping[int, Timing], cores: int) -> go.Figure:
     )  # fmt: skip
     ideal = [min(n, cores) for n in gains]
     fig.add_scatter(x=list(gains), y=ideal, mode="lines", line={"color": palette.grey, "dash": "dot"})
-    label_line(fig, max(gains), ideal[-1], "a core for each split", palette.grey, anchor="right", shift=14)
+    label_line(fig, max(gains), ideal[-1], "by cores alone", palette.grey, anchor="right", shift=14)
     log_axis(fig, "x", list(gains))
     fig.update_yaxes(range=[0, max(*ideal, *(e.high for e in gains.values())) * 1.2])
     return fig

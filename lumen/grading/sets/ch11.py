@@ -204,7 +204,7 @@ def _overflows(*_: Any) -> tuple[Tensor, float]:
 
 exercises.add(
     "softmax-of-a-stream",
-    shows="Three numbers are all that a softmax must remember; `-inf` is a score, but `-inf - -inf` no number.",
+    shows="Three things are all that a softmax must remember; `-inf` is a score, but `-inf - -inf` no number.",
     check=Cases(
         reference=walked,
         cases={
