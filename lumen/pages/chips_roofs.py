@@ -206,7 +206,7 @@ def levels() -> Table:
     rates = [f"{rate / 1e12:.0f} TB/s" for rate in inner]
     rows = [
         ["registers", "256 KB per SM, 33 MB in all", rates[0], "the tile that is being multiplied"],
-        ["shared memory, L1", "up to 228 KB per SM", rates[1], "the next tiles; FlashAttention's keys, values (ch. 11)"],
+        ["shared memory, L1", "up to 228 KB per SM", rates[1], "the next tiles; FlashAttention's K and V (ch. 11)"],
         ["L2", "50 MB", rates[2], "activations of a decode step"],
         ["HBM3", f"{h.memory / 1e9:.0f} GB", f"{h.bandwidth / 1e12:.2f} TB/s",
          "weights, KV cache: *the* bandwidth of chapter 2"],
