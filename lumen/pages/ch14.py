@@ -170,7 +170,7 @@ def capacity_story(dim: int, shares: Mapping[int, float]) -> str:
         "And it does not break, it blurs. If a value is one of ten digits, an error of a half seldom makes another "
         f"digit the nearest: of {half} digits {percent(shares[half])} come back right, of {many} still "
         f"{percent(shares[many])}. A phone number with nothing else in the state is safe. A phone book is not, nor is "
-        "a number behind which much is told: that goes into the same sum, and is counted in the next section."
+        "a number after which much is told: that goes into the same sum, and is counted in the next section."
     )
 
 
@@ -227,8 +227,8 @@ TELLINGS = {
     "directions of their own": {},
     "keys that resemble each other": {"common": 0.25},
     "each told twice, the second counts": {"twice": True},
-    "behind 512 pairs of small talk": {"before": 512},
-    "then 512 pairs of small talk": {"after": 512},
+    "after 512 pairs of small talk": {"before": 512},
+    "before 512 pairs of small talk": {"after": 512},
 }
 SAYS = {
     "linear": "adding",
@@ -263,7 +263,7 @@ def over_guessing(est: Estimate, rule: str) -> str:
 
 
 def told_story(share: Shares, slow: Mapping[str, Estimate], scene: Mapping[str, Estimate]) -> str:
-    """Each way of telling, by intervals; behind the small talk with another fade (`slow`); the opening's `scene`."""
+    """Each way of telling, by intervals; after the small talk with another fade (`slow`); the opening's `scene`."""
     own, alike, twice, behind, then = TELLINGS
 
     def against(telling: str, rule: str, other: str = "linear") -> str:
@@ -277,7 +277,7 @@ def told_story(share: Shares, slow: Mapping[str, Estimate], scene: Mapping[str, 
         f"- Told twice: {against(twice, 'delta')}.\n"
         f"- {behind[0].upper()}{behind[1:]}: {against(behind, 'gated')}; {against(behind, 'delta', 'gated')}.\n"
         f"- {then[0].upper()}{then[1:]}: {against(then, 'delta')}.\n\n"
-        "The fade was one choice of many. Behind the small talk, with the table's: "
+        "The fade was one choice of many. After the small talk, with the table's: "
         f"{against(behind, 'gated_delta', 'gated')}. With $a$ = {SLOW}: "
         f"{compared(slow['gated'], slow['gated_delta'], fades, both)}.\n\n"
         "And **the phone number of the opening**? Ten digits, then 2,000 pairs, all of them written; a guess is "
