@@ -16,7 +16,7 @@
 #
 # [Colab: chapter](https://colab.research.google.com/github/lumen-course/lumen/blob/main/chapters/11_flash_attention.ipynb) [Colab: exercises](https://colab.research.google.com/github/lumen-course/lumen/blob/main/exercises/11_flash_attention.ipynb) [Colab: solutions](https://colab.research.google.com/github/lumen-course/lumen/blob/main/solutions/11_flash_attention.ipynb)
 #
-# CPU is enough · read 30 min · run 1 min · practise 90 min · here: [chapter](../chapters/11_flash_attention.ipynb), [exercises](../exercises/11_flash_attention.ipynb)
+# CPU is enough · read 30 min · run 2 min · practise 90 min · here: [chapter](../chapters/11_flash_attention.ipynb), [exercises](../exercises/11_flash_attention.ipynb)
 #
 # </div>
 
