@@ -478,7 +478,7 @@ for new, held in ((1, 1), (1, 77), (5, 300), (64, 64)):
 # matrix, $R_s U_k c$. Now $q \cdot (R_s U_k c) = (U_k^\top R_s^\top q) \cdot c$: to change sides, the query would have to be
 # turned by the position $s$ of each key that it meets. There is no one query for all keys any more. The way out
 # is a second, small key: $D_R$ numbers made of $x$ without a latent, turned by RoPE, the same for all heads, cached beside $c$. The score is the
-# sum of the two. **Negative control** first: the turn left where it was and the matrix absorbed through it.
+# sum of the two. **Negative control** first: the matrix absorbed all the same, so that the query is turned and no key is.
 
 
 # %% tags=["nbval-check-output"]

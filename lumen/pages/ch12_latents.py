@@ -35,7 +35,11 @@ def symbols() -> Table:
         ["$H$", f"{V3.num_heads}", "heads"],
         ["$D$", f"{V3.head_dim}", "width of a head's key without position, and of its value"],
         ["$r + D_R$", f"{V3.cache_dims.stored}", "numbers a token leaves in a layer"],
-        ["$2\\,H\\,D$", f"{2 * V3.num_heads * V3.head_dim:,}", "numbers of heads with their own"],
+        [
+            "$2\\,H\\,D$",
+            f"{2 * V3.num_heads * V3.head_dim:,}",
+            "a token with keys and values of every head",
+        ],
     ]
     return rows, ["symbol", "DeepSeek-V3", "what it is"], "lrl"
 
@@ -110,10 +114,11 @@ def latents_lose(kept: Kept) -> str:
             f"it runs at {rate / 1e9:.0f} GFLOP/s."
         )
     return (
-        f"**The same on this machine.** The shape [of above](#what-fewer-bytes-buy) with latents, `mla`, was measured "
+        f"**And on this machine?** The shape [of above](#what-fewer-bytes-buy) with latents, `mla`, was measured "
         f"in turns with the others. It stores {held:.1f} times fewer bytes. In fp32 it "
         f"computes {each:.0f} FLOP for each byte that it reads, heads of "
-        f"their own {plain:.1f}. At {last:,} tokens {faster(won, '`mla`', '`mha`')}; the cost model, with arithmetic "
+        f"their own {plain:.1f}. At {first:,} tokens {faster(gain_of(kept, 'mla', first)[0], '`mla`', '`mha`')}. At "
+        f"{last:,} tokens {faster(won, '`mla`', '`mha`')}; the cost model, with arithmetic "
         f"at the chip's peak, had said {said:.2f} ×.{grows}"
     )
 

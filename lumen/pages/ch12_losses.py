@@ -121,7 +121,8 @@ def turned_words(est: Estimate) -> str:
         more="the pooled model loses more than one pooled as trained: {x} nats on average ({low} to {high}, {n} "
         "draws). Trained heads agree on some of their axes",
         same="the pooled model ends near one pooled as trained, {estimate} over draws: no difference of 0.1 nats to "
-        "see. Training has left heads about as unaligned as a random turn does",
+        "see. Pooled as trained, the model was near random heads already, so a turn had little left to spoil: this "
+        "trial cannot tell how far trained heads agree",
         less="the pooled model loses less than one pooled as trained: {x} nats on average ({low} to {high}, {n} "
         "draws), so trained axes stand in the way of a mean",
     )
@@ -320,7 +321,8 @@ def latent_story(ranks: Ranks, base: Losses, heads: Losses, rank: int) -> str:
         f"aligned with $C = 1$, the whitened latent beside heads aligned by the same text. With text, "
         f"{loses(apart(found, base), f'a latent of {rank}', 'gptlite')}, and "
         f"{loses(apart(found, heads), 'that latent', 'the aligned heads')}. What the look at the text is worth at the "
-        f"smallest rank, {small}: {loses(look, 'the whitened latent', 'the plain one')}. At full rank nothing is lost "
+        f"smallest rank, {small}: {loses(look, 'the whitened latent', 'the plain one')}. The figure leaves out what "
+        "is below 0.001 nats. At full rank nothing is lost "
         f"(asserted)."
     )
 
@@ -400,7 +402,9 @@ def takeaway(ranks: Ranks, by_weights: Losses, aligned: Losses, stored: int) -> 
     first = loses(
         apart(ranks[stored]["whitened"], aligned), "a latent that saw some text", "two heads aligned by it"
     )
-    lines = [f"**Takeaway.** At the same {stored} numbers a token and layer, before any training, {first}."]
+    lines = [
+        f"**Takeaway.** In gptlite, at the same {stored} numbers a token and layer, before any training, {first}."
+    ]
     if told:
         lines.append(
             f"The smallest of those tried that still lost less than the two heads: {'; '.join(told)}."

@@ -173,12 +173,14 @@ def test_the_control_of_attention_alone_is_judged_by_its_interval(caches, reach,
     told = ch12_steps.alone_story(data)
     assert told.count(words) == 3 and "predicted" in told
     rows, headers, align = ch12_steps.alone_table(data)
-    assert len(rows) == 3 and len(headers) == len(align) == len(rows[0]) == 4
+    assert len(rows) == 3 and len(headers) == len(align) == len(rows[0]) == 5
 
 
 def test_a_measured_operator_takes_the_place_of_its_forecast():
     """Steps of 20 and 10 ms, half of each attention; measured 1 ms in each of four layers."""
-    assert ch12_steps.replaced_gain(kept(slow=2.0, caches=1.0), "gqa4") == pytest.approx((10 + 4) / (5 + 4))
+    record = kept(slow=2.0, caches=1.0)
+    own, fewer = (ch12_steps.replaced_step(record, name) for name in ("mha", "gqa4"))
+    assert own / fewer == pytest.approx((10 + 4) / (5 + 4))
 
 
 def test_layers_that_share_hold_less_and_read_as_much():
