@@ -398,10 +398,10 @@ reveal(
 )  # fmt: skip
 
 # %% tags=["reveal", "nbval-ignore-output"]
-markdown(ch11.loop_story(times, SHORT, LONG, FEW, TILE, chip))
+table(*ch11.controls_table(at, LONG, FEW, TILE))
 
 # %% tags=["reveal", "nbval-ignore-output"]
-table(*ch11.controls_table(at, LONG, FEW, TILE))
+markdown(ch11.loop_story(times, SHORT, LONG, FEW, TILE, chip))
 
 # %% tags=["reveal", "nbval-ignore-output"]
 ch11.loop_figure(times, FEW)

@@ -127,7 +127,7 @@ def loop_story(times: Times, short: int, longest: int, few: int, tile: tuple[int
             why_high="The two clocks leave out where the memory comes from; the first control tests that.",
         )
         + f" Scores and weights, {size(2 * 4 * HEADS * longest**2)}, must exist at once if all queries go at once, "
-        "and each call asks the system for such memory anew: fresh memory. Three controls, in the table below:\n\n"
+        "and each call asks the system for such memory anew: fresh memory. Three controls, in the table above:\n\n"
         f"- **Memory kept.** The same three operators in memory that is there already: "
         f"{kept_over_operators(Estimate.ratio(kept, three), str(asked))}. The two clocks on them: "
         + miss(

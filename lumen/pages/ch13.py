@@ -16,6 +16,7 @@ from lumen.cache.quant_format import QUANT_FORMATS, SCALE_BYTES, WHOLE_BLOCKS, Q
 from lumen.config import CONFIGS
 from lumen.explore.figures.theme import figure, log_axis, nice_ticks, palette
 from lumen.explore.prose.boxes import milliseconds
+from lumen.explore.prose.show import table_markdown
 from lumen.hardware import CHIPS
 from lumen.serve.kv_cache import PLAIN, Quantized, users_per_gib
 
@@ -342,14 +343,20 @@ def window_title(ratio: Estimate, tokens: int) -> str:
 
 def window_story(ratios: Mapping[str, Estimate], newest: int) -> str:
     """`ratios`: perplexity of each kind over the full cache's, behind the window."""
+    kept = {
+        "the newest": "nothing",
+        "first 4 and newest": "the first four tokens",
+        "first one and newest": "the first token",
+        "four others and newest": "tokens 41 to 44 (control)",
+        "a line break first": "the first token, a line break now (control)",
+    }
+    rows = [[name, f"{ratios[kind].value:.2f} ({ratios[kind].low:.2f} to {ratios[kind].high:.2f})"]
+            for kind, name in kept.items()]  # fmt: skip
+    shown = table_markdown(rows, ["kept beside the newest", "perplexity, full cache = 1"], "lr")
     return (
-        f"One text, read {READ} tokens at a time; all of them keep {newest} keys between two steps. "
-        f"{window_over_full(ratios['the newest'], 'Without the first tokens')}. "
-        f"{window_over_full(ratios['first 4 and newest'], 'With the first four of them kept')}, and "
-        f"{window_over_full(ratios['first one and newest'], 'with a single one')}. **Two controls.** "
-        f"{window_over_full(ratios['four others and newest'], 'With tokens 41 to 44 kept instead')}. "
-        f"{window_over_full(ratios['a line break first'], 'With a line break written over the first token, and kept,')}"
-        "."
+        f"One text, read {READ} tokens at a time; all of them keep {newest} keys between two steps.\n\n{shown}\n\n"
+        f"{window_over_full(ratios['the newest'], 'Without the first tokens')}; "
+        f"{window_over_full(ratios['first one and newest'], 'with the first one kept')}."
     )
 
 

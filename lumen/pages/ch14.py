@@ -596,12 +596,13 @@ def decode_story(kept: Kept) -> str:
         "was not looked for."
     )
     words.append(
+        "<details><summary>Every miss, and what a sequence holds</summary>\n\n"
         f"By how much the bytes miss a gain, from the shortest context to the longest: {signed(kept, 'window')} "
         f"(window), {signed(kept, 'linear')} (states), {signed(kept, 'hybrid')} (three to one). No cause is told "
         "apart here."
     )
     held = ", ".join(f"{size(held_bytes(kind, last['context']))} ({SAID[kind]})" for kind in WAYS)
-    words.append(f"What a sequence holds behind {last['context']:,} tokens: {held}.")
+    words.append(f"What a sequence holds behind {last['context']:,} tokens: {held}.\n\n</details>")
     return "\n\n".join(words)
 
 
