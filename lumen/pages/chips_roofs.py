@@ -93,13 +93,16 @@ def roofs(chip: Chip, dtype: str) -> go.Figure:
         line={"color": palette.blue, "dash": "dash"},
     )  # fmt: skip
     label_line(fig, 4000, low, "vector units, fp32", palette.blue, shift=-11)
+    signed: set[str] = set()
     for sign, name, x in operators():
         y = cost.roofline(x, h100, "bf16")
         fig.add_scatter(
             x=[x], y=[y], mode="markers", marker={"color": palette.blue, "size": 9},
             hovertemplate=f"{name}: %{{x:,.0f}} FLOP/B, %{{y:.3s}}FLOP/s<extra></extra>",
         )  # fmt: skip
-        label_line(fig, x, y, f"<b>{sign}</b>", palette.blue, anchor="center", shift=-13)
+        if sign not in signed:  # two operators in one place share their letter
+            label_line(fig, x, y, f"<b>{sign}</b>", palette.blue, anchor="center", shift=-13)
+        signed.add(sign)
     return fig
 
 

@@ -63,7 +63,7 @@ function render({ state, el }) {
 const style = `
 .text { margin: 14px 0 4px; line-height: 2; overflow-wrap: anywhere; }
 .text span { padding: 3px 2px; border-radius: 4px;
-  background: color-mix(in srgb, var(--orange) calc(var(--weight) * 55%), transparent); }
+  background: color-mix(in srgb, var(--orange) calc(var(--weight) * 40%), transparent); }
 .text .stays { box-shadow: inset 0 -2px 0 var(--blue); } .text .gone { text-decoration: line-through; }
 .verdict { font-weight: 600; }
 `;
